@@ -104,6 +104,12 @@ class Broker {
     return client;
   }
 
+  /** Takes this number of messages. */
+  receive(queue, number) {
+    const taken = spawnSync(BINARY, ["receive", queue, "--url", this.openwire, "--count", String(number)]);
+    if (taken.status !== 0) throw new Error(`receive: ${taken.stderr}`);
+  }
+
   /** A message that is due after this time. */
   schedule(queue, body, delayMs, ...properties) {
     const options = [`AMQ_SCHEDULED_DELAY:long=${delayMs}`, ...properties].flatMap((property) => ["--property", property]);

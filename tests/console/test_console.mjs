@@ -167,8 +167,17 @@ test("dead letters go back to where they were", async () => {
   await page.getByRole("button", { name: "Send 3 messages back" }).click();
   await page.getByText("3 messages went back").waitFor();
   assert.equal((await broker.api("GET", "queues/payments.sepa")).messages, 3);
+  // One is consumed before the operator undoes it.
+  broker.receive("payments.sepa", 1);
+  await page.getByRole("region", { name: "Redrives" }).getByRole("button", { name: "Undo" }).click();
+  await page.getByRole("dialog").getByText("1 consumed, expired or moved elsewhere").waitFor();
+  await page.getByRole("button", { name: "Move 2 messages" }).click();
+  await page.getByText(/2 messages moved back/).waitFor();
+  await page.getByRole("region", { name: "Redrives" }).getByText("2 undone").waitFor();
+  assert.equal((await broker.api("GET", "queues/payments.sepa")).messages, 0);
   await page.goto(`${broker.http}/console/audit`);
   await page.getByRole("row", { name: /Send dead letters back/ }).waitFor();
+  await page.getByRole("row", { name: /Undo a redrive/ }).first().waitFor();
   await close();
 });
 

@@ -33,6 +33,7 @@ function read({ method, path }: Change): [string, string] {
   const [, , , , queue, ...rest] = path.split("/").map((part) => decodeURIComponent(part));
   if (path === "/api/v1/broker/drain") return ["Drain the broker", ""];
   if (path === "/api/v1/broker/resume") return ["End the draining of the broker", ""];
+  if (path.startsWith("/api/v1/redrives/")) return ["Undo a redrive", ""];
   const last = rest.at(-1);
   const what = rest.length === 0 ? "queue" : rest.length === 2 && method === "DELETE" ? "message" : (last ?? "");
   const verb = VERBS[`${method} ${what}`];

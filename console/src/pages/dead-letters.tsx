@@ -7,6 +7,7 @@ import { usePoll } from "../live";
 import { Link, setQuery, to, useRoute } from "../router";
 import { Action } from "../ui/dialog";
 import { Badge, Empty, Failure, Loading } from "../ui/state";
+import { Redrives } from "./redrives";
 
 /** Messages that are looked at, for their causes. */
 const LOOK_MAX = 2_000;
@@ -130,6 +131,14 @@ function Workbench({ queue, messages, onChanged }: { queue: string; messages: nu
           </li>
         ))}
       </ul>
+      <Redrives
+        queue={queue}
+        round={round}
+        onChanged={() => {
+          setRound((round) => round + 1);
+          onChanged();
+        }}
+      />
       {doing !== undefined && (
         <Redrive
           queue={queue}

@@ -630,6 +630,11 @@ impl Config {
         Ok(TenantBook::open(self.text(TENANTS_FILE, documents))?)
     }
 
+    /// The record of redrives.
+    pub fn redrives(&self, documents: &Arc<Documents>) -> Text {
+        self.text("redrives", documents)
+    }
+
     /// Routes and alerts that tenants have declared.
     ///
     /// # Errors

@@ -19,7 +19,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use axum::Router;
 use postroad_admin::Peer;
-use postroad_model::{BranchId, BranchStanding, Destination, Moving, Redrive, Refusal};
+use postroad_model::{BranchId, BranchStanding, Destination, Moving, Redrive, RedriveWay, Refusal};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
@@ -359,6 +359,7 @@ async fn carry_out(request: Request, journals: Vec<NamedDoor>, orders: &Orders) 
                 origin: origin.as_deref().map(queue).transpose()?,
                 selector: selector.unwrap_or_default().into(),
                 messages_max: max.unwrap_or(u64::MAX),
+                way: RedriveWay::Back(None),
             };
             let Outcome { moved, stayed, .. } = give(orders, Order::Redrive(wanted)).await?;
             tracing::info!(from, moved, stayed, "an operator has redriven dead letters");

@@ -39,7 +39,7 @@ impl Default for Protocols {
     fn default() -> Protocols {
         Protocols {
             mark_dead: |message, _| message.clone(),
-            revive: |message| Revived { origin: None, message: message.clone() },
+            revive: |message| Revived { origin: None, reason: None, message: message.clone() },
             count_retained: |message, _| message.clone(),
             properties_of: selection::no_properties,
             origin_of: |_| None,

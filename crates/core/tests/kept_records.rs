@@ -11,8 +11,8 @@ use postroad_core::{Partition, SLICE_CHANGES, Settings, decode_record, encode_re
 use postroad_model::{
     Binding, BranchId, Changes, Chunks, Command, Compression, Deduplication, Destination, DocumentChange,
     DocumentVersion, Due, Encoding, EntryTag, Group, Message, MessageKey, Origin, PartitionId, Placement,
-    Position, Protocol, QueueId, RareHeaders, Recurrence, RouteRetry, Schedule, Sent, SettleCause,
-    Settlement, Subscription, TransactionId, UserKey,
+    Position, Protocol, QueueId, RareHeaders, Recurrence, RedriveId, RedriveMark, RouteRetry, Schedule, Sent,
+    SettleCause, Settlement, Subscription, TransactionId, UserKey,
 };
 use postroad_routing::Policies;
 
@@ -456,6 +456,15 @@ fn returned_record() -> Command {
     Command::Enqueue(Sent { message: Message { rare, ..plain.message.clone() }, ..plain })
 }
 
+/// The record of a message that a redrive has moved.
+fn redriven_record() -> Command {
+    let plain = sent(Destination::queue("orders"), b"a body");
+    let (from, origin) = (Destination::queue("ActiveMQ.DLQ"), Some(Destination::queue("orders")));
+    let mark = RedriveMark { id: RedriveId(0x0102_0304_0506), from, origin, reason: Some("why".into()) };
+    let rare = Some(Arc::new(RareHeaders { redriven: Some(Arc::new(mark)), ..RareHeaders::default() }));
+    Command::Enqueue(Sent { message: Message { rare, ..plain.message.clone() }, ..plain })
+}
+
 /// With jobs enough that most of them are packed.
 fn partition_with_many_jobs() -> Partition {
     let mut partition = Partition::new(settings_for_pages());
@@ -570,7 +579,11 @@ fn all_records() -> Vec<(&'static str, Command)> {
         records_of_routes(),
         overruled(),
         large_records(),
-        vec![("enqueue-returned", returned_record()), ("left", left())],
+        vec![
+            ("enqueue-returned", returned_record()),
+            ("enqueue-redriven", redriven_record()),
+            ("left", left()),
+        ],
         records_of_moves(),
         records_of_documents(),
     ];

@@ -204,3 +204,86 @@ fn a_dead_letter_that_rested_and_stays_is_delivered_again() {
     let said = bench.run("redrive 4 dead where=k=2\ntime 1\ntime 20000");
     assert!(said.contains("0 back, 1 left") && said.contains("2.1<m?k=1@queue://a"), "{said}");
 }
+
+/// Dead letters of queues `a` and `b`, sent back by the redrive 7.
+fn redriven(partitions: u16) -> Bench {
+    let mut bench = bench(settings(partitions));
+    bench.run(DEAD);
+    let said = bench.run("redrive 2 dead id=7\ntime 1\ntime 2\ntime 3");
+    assert_eq!(said, "3 back, 1 left, to a:1 b:2 ok", "{partitions}");
+    bench
+}
+
+#[test]
+fn a_redrive_is_undone_where_its_messages_still_wait() {
+    for partitions in [1, 3] {
+        for (case, words, want, held) in [
+            ("all wait", "", "2 back, 0 left ok", "a:1 dead:3"),
+            ("others have come since", "send 3 b new", "2 back, 1 left ok", "a:1 b:1 dead:3"),
+            ("a consumer has one", "attach 3.1 b 1", "1 back, 0 left, 1 held ok", "a:1 b:1 dead:2"),
+            (
+                "one was consumed",
+                "attach 3.1 b 1\naccept 3.1 n?k=6\nclose 3",
+                "1 back, 0 left ok",
+                "a:1 dead:2",
+            ),
+            (
+                "one was given back",
+                "attach 3.1 b 1\nfail 3.1 n?k=6\nclose 3",
+                "2 back, 0 left ok",
+                "a:1 dead:3",
+            ),
+        ] {
+            let mut bench = redriven(partitions);
+            bench.run(words);
+            let counted = bench.run("redrive 4 b count=7\ntime 4\ntime 5\ntime 6");
+            let said = bench.run("redrive 4 b undo=7\ntime 7\ntime 8\ntime 9");
+            assert_eq!((said.as_str(), bench.held().as_str()), (want, held), "case: {case}, {partitions}");
+            assert_eq!(counted, want, "case: {case}, {partitions}: it is as counted");
+        }
+    }
+}
+
+#[test]
+fn an_undo_works_after_a_restart_and_knows_its_own_redrive_alone() {
+    for partitions in [1, 3] {
+        let mut bench = redriven(partitions);
+        bench.restart();
+        mark(&mut bench);
+        bench.reload();
+        mark(&mut bench);
+        let said = bench.run("redrive 4 b undo=8\ntime 10\ntime 11\ntime 12");
+        assert_eq!((said.as_str(), bench.held().as_str()), ("0 back, 2 left ok", "a:1 b:2 dead:1"));
+        bench.run("redrive 4 b undo=7\ntime 13\ntime 14\ntime 15");
+        bench.run("redrive 4 a undo=7\ntime 16\ntime 17\ntime 18");
+        assert_eq!(bench.held(), "dead:4", "{partitions}");
+        // They say where they were, as before, and an undo ends the mark.
+        let said = bench.run("redrive 4 dead count=7\ntime 19\ntime 20");
+        assert_eq!(said, "0 back, 4 left ok", "{partitions}");
+        let said = bench.run("redrive 5 dead\ntime 21\ntime 22\ntime 23");
+        assert_eq!((said.as_str(), bench.held().as_str()), ("3 back, 1 left ok", "a:1 b:2 dead:1"));
+    }
+}
+
+#[test]
+fn messages_that_died_again_are_counted_where_they_are() {
+    let mut bench = redriven(1);
+    bench.run("attach 3.1 b 9\nreject 3.1 n?k=6\nclose 3");
+    assert_eq!(bench.run("redrive 4 dead count=7\ntime 4\ntime 5"), "1 back, 1 left ok");
+    assert_eq!(bench.run("redrive 4 b undo=7\ntime 6\ntime 7"), "1 back, 0 left ok");
+}
+
+#[test]
+fn a_redrive_with_a_number_goes_to_a_bounded_number_of_queues() {
+    let mut bench = bench(settings(1));
+    let queues = postroad_model::REDRIVE_TARGETS_MAX + 3;
+    let script =
+        |number: usize| format!("send 1 q{number} m\nattach 1.{number} q{number} 1\nreject 1.{number} m\n");
+    bench.run(&(0..queues).map(script).collect::<String>());
+    bench.run("close 1");
+    let script: String = (1..40).map(|now| format!("time {now}\n")).collect();
+    let said = bench.run(&format!("redrive 2 dead id=7\n{script}"));
+    assert!(said.starts_with("256 back, 3 left, to q0:1 "), "{said}");
+    let said = bench.run(&format!("redrive 2 dead id=8\n{}", script.replace("time ", "time 1")));
+    assert!(said.starts_with("3 back, 0 left, to q256:1 "), "{said}");
+}

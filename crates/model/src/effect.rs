@@ -7,7 +7,7 @@ use bytes::Bytes;
 use crate::{
     Announcement, BranchId, BranchStanding, CarriedPiece, Command, Compression, ConnectionId, ConsumerKey,
     Destination, Durability, EntryTag, LeaseAnswer, Message, MessageKey, Page, PartitionId, Peer, Position,
-    QueueId, Refusal, Ticket, TraceKey, TracedStep, TransactionKey, Urgency,
+    QueueId, RedriveCounts, Refusal, Ticket, TraceKey, TracedStep, TransactionKey, Urgency,
 };
 
 /// One thing for the runtime to do.
@@ -105,10 +105,8 @@ pub enum Effect {
         connection: ConnectionId,
         /// Which question.
         ticket: Ticket,
-        /// How many have gone back.
-        moved: u64,
-        /// How many were looked at, and left where they are.
-        stayed: u64,
+        /// How many, and where to.
+        counts: Box<RedriveCounts>,
     },
     /// Queues that are leaving; the reply to the same ticket follows.
     Moves {

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use crate::{
     Ask, BranchId, ClientNotice, ConnectionId, ConsumerKey, ConsumerNotice, Destination, DocumentRequest,
     EntryTag, JobsWanted, LeaseEvent, LinkDelivery, LinkEvent, Message, MessageKey, Now, PartitionId,
-    Position, ProducerNotice, Refusal, Sent, Subscription, Ticket, TransactionId, TransactionKey,
+    Position, ProducerNotice, Redrive, Refusal, Sent, Subscription, Ticket, TransactionId, TransactionKey,
 };
 
 /// An event of a session, the log, the clock or another partition, for a partition.
@@ -660,21 +660,6 @@ pub enum Decision {
         /// Whether it is carried out.
         commit: bool,
     },
-}
-
-/// Which dead letters go back, and where to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Redrive {
-    /// The queue that they are in.
-    pub from: Destination,
-    /// Where to, instead of where each was.
-    pub to: Option<Destination>,
-    /// Only those that were there.
-    pub origin: Option<Destination>,
-    /// Only those that this matches; empty for all.
-    pub selector: Arc<str>,
-    /// The maximum number.
-    pub messages_max: u64,
 }
 
 /// A piece of a large body on its way to another partition, with its message.

@@ -30,6 +30,7 @@ mod message;
 mod notice;
 mod permission;
 pub mod portable;
+mod redrive;
 mod refusal;
 mod replies;
 mod schedule;
@@ -57,7 +58,7 @@ pub use effect::{Delivery, DetachCause, Effect, Moving, OfflineEnd};
 pub use elsewhere::{Elsewhere, Endpoint};
 pub use event::{
     Attach, CarriedPiece, ConsumerMode, Decision, Delivered, Event, Hold, Outcome, Pace, Peer, Publish,
-    Redrive, Retain, RoutedSend, Routing, Settle, Share,
+    Retain, RoutedSend, Routing, Settle, Share,
 };
 pub use explain::{Change, Decisive, Explained, Verdict, VerdictRow, decisive};
 pub use first_bytes::protocol_of;
@@ -84,6 +85,7 @@ pub use notice::{
     ProducerNotice,
 };
 pub use permission::{Action, Federated, Principal};
+pub use redrive::{REDRIVE_TARGETS_MAX, Redrive, RedriveCounts, RedriveId, RedriveMark, RedriveWay};
 pub use refusal::Refusal;
 pub use replies::Replies;
 pub use schedule::{Due, JobsWanted, NotScheduleId, Recurrence, RouteRetry, Schedule, ScheduleId};

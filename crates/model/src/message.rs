@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::{Destination, Position, TraceKey, UserKey};
+use crate::{Destination, Position, RedriveMark, TraceKey, UserKey};
 
 /// Who can read a message's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -102,6 +102,20 @@ impl Message {
     pub fn with_returns(mut self, returns: u32) -> Message {
         if self.returns() != returns {
             let rare = RareHeaders { returns, ..self.rare.as_deref().cloned().unwrap_or_default() };
+            self.rare = (rare != RareHeaders::default()).then(|| Arc::new(rare));
+        }
+        self
+    }
+
+    /// The redrive that an operator moved it by, if it can be undone.
+    pub fn redriven(&self) -> Option<&Arc<RedriveMark>> {
+        self.rare.as_ref()?.redriven.as_ref()
+    }
+
+    /// The same message, moved by this redrive, or by none.
+    pub fn with_redriven(mut self, redriven: Option<Arc<RedriveMark>>) -> Message {
+        if self.redriven() != redriven.as_ref() {
+            let rare = RareHeaders { redriven, ..self.rare.as_deref().cloned().unwrap_or_default() };
             self.rare = (rare != RareHeaders::default()).then(|| Arc::new(rare));
         }
         self
@@ -220,6 +234,8 @@ pub struct RareHeaders {
     pub trace: Option<TraceKey>,
     /// Which subscriptions of its topic get it, if not all.
     pub aim: Option<Aim>,
+    /// The redrive that moved it to its queue.
+    pub redriven: Option<Arc<RedriveMark>>,
 }
 
 /// Which durable subscriptions of its topic get a message that comes by a link.
@@ -292,6 +308,8 @@ pub struct Group {
 pub struct Revived {
     /// Where it could not be processed, if it says so.
     pub origin: Option<Destination>,
+    /// Why, if it says so.
+    pub reason: Option<Arc<str>>,
     /// The message for the next attempt: as its sender sent it, in its own encoding.
     pub message: Message,
 }

@@ -4,7 +4,7 @@ use bytes::{Bytes, BytesMut};
 
 use crate::{
     BranchId, BranchStanding, ConsumerKey, Delivery, DetachCause, Endpoint, Event, LeaseAnswer, LinkedPeer,
-    Login, LoginAnswer, Moving, Page, PartitionId, Position, Protocol, Refusal, Ticket,
+    Login, LoginAnswer, Moving, Page, PartitionId, Position, Protocol, RedriveCounts, Refusal, Ticket,
 };
 
 /// The core's output to a session.
@@ -65,10 +65,8 @@ pub enum ToSession {
     Redriven {
         /// Which question.
         ticket: Ticket,
-        /// How many have gone back.
-        moved: u64,
-        /// How many stayed.
-        stayed: u64,
+        /// How many, and where to.
+        counts: Box<RedriveCounts>,
     },
     /// See [`crate::Effect::Lease`].
     Lease {

@@ -632,8 +632,8 @@ impl Core {
             Effect::Unsettled { connection, ticket, deliveries } => {
                 self.post(connection, ToSession::Unsettled { ticket, deliveries });
             }
-            Effect::Redriven { connection, ticket, moved, stayed } => {
-                self.post(connection, ToSession::Redriven { ticket, moved, stayed });
+            Effect::Redriven { connection, ticket, counts } => {
+                self.post(connection, ToSession::Redriven { ticket, counts });
             }
             Effect::Lease { .. } => self.answer(effect),
             Effect::Moves { connection, ticket, moves } => {

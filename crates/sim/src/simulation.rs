@@ -566,8 +566,8 @@ impl Simulation {
             Effect::Unsettled { connection, ticket, deliveries } => {
                 (*connection, ToSession::Unsettled { ticket: *ticket, deliveries: deliveries.clone() })
             }
-            Effect::Redriven { connection, ticket, moved, stayed } => {
-                (*connection, ToSession::Redriven { ticket: *ticket, moved: *moved, stayed: *stayed })
+            Effect::Redriven { connection, ticket, counts } => {
+                (*connection, ToSession::Redriven { ticket: *ticket, counts: counts.clone() })
             }
             Effect::Deliver(delivery) => (delivery.consumer.connection, ToSession::Deliver(delivery.clone())),
             Effect::Place { queue, to } => return self.place_everywhere(queue, *to, from),

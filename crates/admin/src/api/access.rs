@@ -38,7 +38,7 @@ async fn serve(api: Api, request: Request, next: Next) -> Response {
     let checked = check(&api, &parts).await.and_then(|caller| permit(&api, caller, &path));
     let checked = checked.and_then(|caller| queries::check(&parts).map(|()| caller));
     // Failed logins are kept even where nothing would have been changed.
-    let failed = checked.as_ref().is_err_and(|problem| matches!(problem.status, 401 | 503))
+    let failed = checked.as_ref().is_err_and(|problem| matches!(problem.status, 401 | 429 | 503))
         && parts.headers.contains_key(header::AUTHORIZATION);
     let (caller, response) = match checked {
         Ok(caller) => {

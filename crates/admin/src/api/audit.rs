@@ -115,8 +115,9 @@ impl Changes {
     }
 
     /// The newest first, before this number.
-    fn before(&self, number: u64, rows: usize) -> Vec<Change> {
-        self.all.iter().rev().filter(|change| change.number < number).take(rows).cloned().collect()
+    fn before(&self, number: u64, which: &Which, rows: usize) -> Vec<Change> {
+        let rows_before = self.all.iter().rev().filter(|change| change.number < number && which.has(change));
+        rows_before.take(rows).cloned().collect()
     }
 }
 
@@ -128,12 +129,38 @@ pub fn peer_text(peer: Option<Peer>) -> String {
     }
 }
 
+/// Which rows.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Which {
     limit: Option<usize>,
+    /// Only rows with this text in their path, peer or detail.
+    filter: Option<String>,
+    /// Only rows of this user.
+    user: Option<String>,
+    /// Only attempts that were refused, or only changes that were carried out.
+    failed: Option<bool>,
+    /// Only rows at or after this time, in milliseconds since 1970.
+    from_ms: Option<u64>,
+    /// Only rows before this time.
+    to_ms: Option<u64>,
     /// The `number` of the last change of the page before.
     cursor: Option<u64>,
+}
+
+impl Which {
+    fn has(&self, row: &Change) -> bool {
+        let Which { filter, user, failed, from_ms, to_ms, .. } = self;
+        let has_text = |text: &str| {
+            let members = [Some(&*row.path), Some(&*row.peer), row.detail.as_deref()];
+            members.into_iter().flatten().any(|member| member.contains(text))
+        };
+        filter.as_deref().is_none_or(has_text)
+            && user.as_ref().is_none_or(|user| row.user.as_ref() == Some(user))
+            && failed.is_none_or(|failed| failed == (400 <= row.status))
+            && from_ms.is_none_or(|from_ms| from_ms <= row.at_ms)
+            && to_ms.is_none_or(|to_ms| row.at_ms < to_ms)
+    }
 }
 
 #[derive(Serialize)]
@@ -147,22 +174,59 @@ pub async fn list(
     State(api): State<Api>,
     which: Result<Query<Which>, axum::extract::rejection::QueryRejection>,
 ) -> Result<Json<Page>, Problem> {
-    let Which { limit, cursor } = query(which)?;
-    let rows = limit.unwrap_or(100);
+    let which = query(which)?;
+    let rows = which.limit.unwrap_or(100);
     if !(1..=500).contains(&rows) {
         return Err(Problem::new(400, format!("limit is {rows}; use 1 to 500")));
     }
     take_others(&api).await;
     let changes = api.0.changes.lock().await;
-    let items = changes.before(cursor.unwrap_or(u64::MAX), rows);
+    let items = changes.before(which.cursor.unwrap_or(u64::MAX), &which, rows);
     let last = items.last().map(|change| change.number);
-    let next = last.filter(|last| !changes.before(*last, 1).is_empty()).map(|last| last.to_string());
-    Ok(Json(Page { items, next, total: changes.all.len() as u64 }))
+    let next = last.filter(|last| !changes.before(*last, &which, 1).is_empty()).map(|last| last.to_string());
+    let total = changes.all.iter().filter(|change| which.has(change)).count() as u64;
+    Ok(Json(Page { items, next, total }))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rows_are_selected_by_text_user_result_and_time() {
+        let row = |at_ms, user: Option<&str>, path: &str, status| Change {
+            number: 0,
+            at_ms,
+            user: user.map(str::to_owned),
+            peer: "127.0.0.1:5".to_owned(),
+            method: "POST".to_owned(),
+            path: path.to_owned(),
+            status,
+            token: None,
+            detail: Some(format!("detail of {path}")),
+            is_failed_login: false,
+        };
+        let mut changes = Changes::default();
+        changes.add(row(10, Some("ann"), "/queues/a/purge", 200));
+        changes.add(row(20, Some("bob"), "/queues/b/purge", 403));
+        changes.add(row(30, None, "/queues/a/pause", 200));
+        let none = Which::default;
+        for (case, which, want) in [
+            ("all", none(), vec![3, 2, 1]),
+            ("a text of the path", Which { filter: Some("/a/".to_owned()), ..none() }, vec![3, 1]),
+            ("a text of the detail", Which { filter: Some("of /queues/b".to_owned()), ..none() }, vec![2]),
+            ("a text of the peer", Which { filter: Some(":5".to_owned()), ..none() }, vec![3, 2, 1]),
+            ("a user", Which { user: Some("ann".to_owned()), ..none() }, vec![1]),
+            ("refused", Which { failed: Some(true), ..none() }, vec![2]),
+            ("carried out", Which { failed: Some(false), ..none() }, vec![3, 1]),
+            ("from", Which { from_ms: Some(20), ..none() }, vec![3, 2]),
+            ("to", Which { to_ms: Some(20), ..none() }, vec![1]),
+            ("none", Which { user: Some("cleo".to_owned()), ..none() }, vec![]),
+        ] {
+            let rows = changes.before(u64::MAX, &which, 9);
+            assert_eq!(rows.iter().map(|row| row.number).collect::<Vec<_>>(), want, "case: {case}");
+        }
+    }
 
     #[test]
     fn the_newest_come_first_and_the_oldest_go() {
@@ -190,8 +254,10 @@ mod tests {
         assert_eq!((peers.len(), peers[0]), (FAILURES_MAX, "250"), "changes stay in a flood of failures");
         assert_eq!(changes.all.len(), CHANGES_MAX);
         changes.all.retain(|change| !change.is_failed_login);
-        let numbers =
-            |before| changes.before(before, 2).iter().map(|change| change.number).collect::<Vec<_>>();
+        let numbers = |before| {
+            let rows = changes.before(before, &Which::default(), 2);
+            rows.iter().map(|change| change.number).collect::<Vec<_>>()
+        };
         assert_eq!(numbers(u64::MAX), [1005, 1004]);
         assert_eq!(numbers(257), [256], "the oldest have gone");
         assert_eq!(changes.all[0].path.len(), PATH_BYTES_MAX);

@@ -24,6 +24,7 @@ mod problem;
 mod process;
 mod queries;
 mod redrive;
+mod redrives;
 mod resources;
 mod routes;
 mod schedules;
@@ -54,7 +55,7 @@ use axum::{Json, Router, middleware};
 use postroad_model::{Action, Destination, DestinationKind, Principal, Refusal};
 use postroad_node::{Client, ClientOptions, Clients, Draining, OfflineEnds, TraceBook};
 use postroad_routing::{Membership, Permissions, Policies};
-use postroad_security::{Door, TenantBook};
+use postroad_security::{Door, TenantBook, Text};
 use serde::Serialize;
 use tokio::sync::{Mutex, Semaphore, watch};
 
@@ -155,6 +156,8 @@ pub struct ApiOptions {
     pub listeners: Vec<ListenerRow>,
     /// Traced messages, if any are traced.
     pub traces: Option<TraceBook>,
+    /// The record of redrives.
+    pub redrives: Text,
 }
 
 /// An address that clients connect to.
@@ -182,6 +185,7 @@ struct Shared {
     changes: Mutex<audit::Changes>,
     sessions: Mutex<session::Sessions>,
     planner: Mutex<Planner>,
+    redrives: redrives::RedriveBook,
 }
 
 /// Why messages are not delivered, and where they spent their time.
@@ -198,6 +202,7 @@ fn diagnoses() -> Router<Api> {
 /// guarded as those of the API.
 pub fn router(options: ApiOptions, further: Router) -> Router {
     let begun_ms = (options.now_ms)();
+    let redrives = redrives::RedriveBook::new(options.redrives.clone());
     let shared = Shared {
         options,
         begun: Instant::now(),
@@ -209,6 +214,7 @@ pub fn router(options: ApiOptions, further: Router) -> Router {
         changes: Mutex::default(),
         sessions: Mutex::default(),
         planner: Mutex::default(),
+        redrives,
     };
     let api = Api(Arc::new(shared));
     tokio::spawn(overview::keep_history(Arc::downgrade(&api.0)));
@@ -270,6 +276,9 @@ fn of_broker() -> Router<Api> {
     Router::new()
         .merge(permits_metrics())
         .route("/api/v1/alerts", get(alerts::list))
+        .route("/api/v1/redrives", get(redrives::list))
+        .route("/api/v1/redrives/{id}", get(redrives::one))
+        .route("/api/v1/redrives/{id}/undo", post(redrives::undo))
         .route("/api/v1/audit", get(audit::list))
         .route("/api/v1/ledger", get(ledger::show))
         .route("/api/v1/configuration", get(configuration::get))

@@ -139,6 +139,21 @@ pub const OPERATIONS: &[Operation] = &[
         "Trace",
     ),
     read(
+        "/api/v1/redrives",
+        "The last redrives that can be undone, the newest first",
+        &["destination", "filter", "limit", "cursor"],
+        "RedriveRecords",
+    ),
+    read("/api/v1/redrives/{id}", "One redrive: its targets, and its end", &[], "RedriveRecord"),
+    Operation {
+        method: "post",
+        path: "/api/v1/redrives/{id}/undo",
+        summary: "Move the messages of a redrive that still wait back to the dead letters",
+        query: &[],
+        takes: Some("UndoRedrive"),
+        gives: (200, Some("Undone")),
+    },
+    read(
         "/api/v1/alerts",
         "Alerts that are pending or fire, by the names of their rules",
         &["filter", "limit", "cursor"],
@@ -152,8 +167,8 @@ pub const OPERATIONS: &[Operation] = &[
     ),
     read(
         "/api/v1/audit",
-        "The last changes that operators made, the newest first",
-        &["limit", "cursor"],
+        "The last changes that operators made, and failed logins, the newest first",
+        &["filter", "user", "failed", "from_ms", "to_ms", "limit", "cursor"],
         "Changes",
     ),
     read(
@@ -505,6 +520,7 @@ fn list_of(schema: &str) -> Value {
 /// Pages of lists: their names, and the schemas of their rows.
 const LISTS: &[(&str, &str)] = &[
     ("Alerts", "Alert"),
+    ("RedriveRecords", "RedriveRecord"),
     ("Branches", "Branch"),
     ("Changes", "Change"),
     ("Queues", "Queue"),
@@ -562,6 +578,18 @@ const OF_IDENTITIES: &[(&str, &str)] = &[
 
 /// Objects of the broker's parts, with their members.
 const OF_PARTS: &[(&str, &str)] = &[
+    ("Redrive", "to:string origin:string selector:string max:integer dry_run:boolean continues:integer"),
+    ("Redriven", "moved:integer stayed:integer redrive:integer plan:object"),
+    (
+        "RedriveRecord",
+        "id:integer at_ms:integer user:string? from:string to:string? origin:string? selector:string \
+         state:string moved:integer targets:array undone:integer",
+    ),
+    ("UndoRedrive", "dry_run:boolean"),
+    (
+        "Undone",
+        "redrive:integer moved:integer in_flight:integer dead_again:integer gone:integer? queues:array",
+    ),
     ("Setting", "key:string value:string origin:string needs_restart:boolean"),
     ("Plan", "file:string? version:integer changes:array"),
     ("WantedConfiguration", "text:string version:integer"),
@@ -684,8 +712,6 @@ fn objects() -> Value {
         "Sent": object("id:string"),
         "Move": object("to:string"),
         "Moved": object("moved:string to:string"),
-        "Redrive": object("to:string origin:string selector:string max:integer dry_run:boolean"),
-        "Redriven": object("moved:integer stayed:integer plan:object"),
         "Change": object(
             "number:integer at_ms:integer user:string? peer:string method:string path:string status:integer \
              token:string? detail:string?",

@@ -5,12 +5,14 @@ use std::collections::BTreeMap;
 use axum::body::Bytes;
 use axum::extract::{Path, State};
 use axum::{Extension, Json};
-use postroad_model::{Destination, Event, Redrive, ToSession};
+use postroad_model::{Destination, Redrive, RedriveWay};
 use serde::{Deserialize, Serialize};
 
+use super::audit::Detail;
 use super::lists::existing;
 use super::messages::{read_json, redrivable};
 use super::problem::Problem;
+use super::redrives::{Record, State as Ending, redriven};
 use super::{Api, Caller, queue_of};
 
 #[derive(Debug, Default, Deserialize)]
@@ -27,6 +29,8 @@ struct Wanted {
     /// Only count the messages that would go.
     #[serde(default)]
     dry_run: bool,
+    /// The number of an earlier redrive that this one goes on with.
+    continues: Option<u64>,
 }
 
 #[derive(Debug, Serialize)]
@@ -35,6 +39,9 @@ pub struct Redriven {
     moved: u64,
     /// Messages that stayed: not asked for, or without a queue to go back to.
     stayed: u64,
+    /// Its number, by which it can be undone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    redrive: Option<u64>,
     /// Of a dry run: what would go, and where to.
     #[serde(skip_serializing_if = "Option::is_none")]
     plan: Option<Plan>,
@@ -84,9 +91,9 @@ pub async fn redrive(
     Extension(caller): Extension<Caller>,
     Path(name): Path<String>,
     body: Bytes,
-) -> Result<Json<Redriven>, Problem> {
+) -> Result<(Extension<Detail>, Json<Redriven>), Problem> {
     let from = queue_of(&name)?;
-    let Wanted { to, origin, selector, max, dry_run } = match body.is_empty() {
+    let Wanted { to, origin, selector, max, dry_run, continues } = match body.is_empty() {
         true => Wanted::default(),
         false => read_json(&body)?,
     };
@@ -98,19 +105,32 @@ pub async fn redrive(
     if dry_run {
         let counted =
             client.run(move |local| async move { redrivable(&local, from, selector, max).await }).await??;
-        let plan = Some(plan(counted, to.as_ref(), origin.as_ref()));
-        return Ok(Json(Redriven { moved: 0, stayed: 0, plan }));
+        let plan = plan(counted, to.as_ref(), origin.as_ref());
+        let detail = Detail(format!("dry run: {} messages of {name}", plan.messages));
+        let counted = Redriven { moved: 0, stayed: 0, redrive: None, plan: Some(plan) };
+        return Ok((Extension(detail), Json(counted)));
     }
-    let wanted = Box::new(Redrive { from, to, origin, selector: selector.into(), messages_max: max });
-    let make = |connection, ticket| Event::Redrive { wanted, connection, ticket };
-    let answer = client.request(make).await?;
-    let counts = answer.collected.iter().find_map(|message| match message {
-        ToSession::Redriven { moved, stayed, .. } => Some((*moved, *stayed)),
-        _ => None,
-    });
-    let (moved, stayed) = counts.unwrap_or_default();
-    match answer.result {
-        Ok(()) => Ok(Json(Redriven { moved, stayed, plan: None })),
+    let text = |of: &Option<Destination>| of.as_ref().map(ToString::to_string);
+    let under_way = match continues {
+        Some(id) => api.0.redrives.go_on(id, &from.to_string()).await?,
+        None => {
+            let user = caller.principal.user().map(|user| user.to_string());
+            let record = Record::new(from.to_string(), api.now_ms(), user, &selector);
+            api.0.redrives.begin(Record { to: text(&to), origin: text(&origin), ..record }).await?
+        }
+    };
+    let (id, selector) = (under_way.id(), selector.into());
+    let way = RedriveWay::Back(Some(id));
+    let wanted = Box::new(Redrive { from, to, origin, selector, messages_max: max, way });
+    let (counts, result) = redriven(&client, wanted).await?;
+    let ending = if result.is_ok() { Ending::Done } else { Ending::Failed };
+    api.0.redrives.end(id, &counts, ending).await?;
+    let (moved, stayed) = (counts.moved, counts.stayed);
+    match result {
+        Ok(()) => {
+            let detail = Detail(format!("redrive {}: {moved} messages went back, {stayed} stayed", id.0));
+            Ok((Extension(detail), Json(Redriven { moved, stayed, redrive: Some(id.0), plan: None })))
+        }
         Err(refusal) => {
             let Problem { status, message, .. } = refusal.into();
             Err(Problem::new(status, format!("{message} ({moved} went back before)")))

@@ -31,14 +31,19 @@ pub fn mark_dead_letter(message: &Message, past: &DeadLetter) -> Message {
 pub fn revive_dead_letter(message: &Message) -> Revived {
     let revived = || {
         let sections = Sections::scan(&message.bytes).ok()?;
-        let origin = match sections.message_annotations(&message.bytes).ok()?.get(ORIGIN)? {
+        let annotations = sections.message_annotations(&message.bytes).ok()?;
+        let origin = match annotations.get(ORIGIN)? {
             Value::String(origin) => destination(origin.as_str(), (DestinationKind::Queue, false)).ok()?,
             _ => return None,
         };
+        let reason = match annotations.get(REASON) {
+            Some(Value::String(reason)) => Some(reason.as_str().into()),
+            _ => None,
+        };
         let bytes = annotate(&message.bytes, [(ORIGIN, None), (REASON, None)]).ok()?;
-        Some(Revived { origin: Some(origin), message: Message { bytes, ..message.clone() } })
+        Some(Revived { origin: Some(origin), reason, message: Message { bytes, ..message.clone() } })
     };
-    revived().unwrap_or_else(|| Revived { origin: None, message: message.clone() })
+    revived().unwrap_or_else(|| Revived { origin: None, reason: None, message: message.clone() })
 }
 
 /// The message without `absolute-expiry-time` (3.2.4); to the byte the same if it has none.
@@ -102,14 +107,18 @@ mod tests {
             // Dead once more: its past is replaced, not doubled.
             assert_eq!(annotations(&dead(got.to_vec().leak())), want, "case: {case}");
             let revived = revive_dead_letter(&letter(got));
-            let wanted =
-                Revived { origin: Some(Destination::queue("orders")), message: letter(message.into()) };
+            let origin = Some(Destination::queue("orders"));
+            let reason = Some("too old".into());
+            let wanted = Revived { origin, reason, message: letter(message.into()) };
             assert_eq!(revived, wanted, "case: {case}");
         }
         assert_eq!(dead(b"noise"), Bytes::from_static(b"noise"));
         for nowhere in [&b"noise"[..], b"\0\x53\x77\xa1\x01a"] {
             let message = letter(Bytes::from_static(nowhere));
-            assert_eq!(revive_dead_letter(&message), Revived { origin: None, message: message.clone() });
+            assert_eq!(
+                revive_dead_letter(&message),
+                Revived { origin: None, reason: None, message: message.clone() }
+            );
         }
     }
 

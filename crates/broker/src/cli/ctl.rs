@@ -3,6 +3,7 @@
 
 mod access_keys;
 mod apply;
+mod audit;
 mod broker;
 mod clients;
 mod cluster;
@@ -76,6 +77,8 @@ pub enum Ctl {
     Ledger(QueuesArguments),
     /// List alerts that are pending or fire.
     Alerts(ListArguments),
+    /// List the last changes that operators made, and failed logins, the newest first.
+    Audit(Box<audit::AuditArguments>),
     /// Show the nodes of a cluster with leader and progress, as known to the asked node; or hand
     /// leadership over.
     Cluster(cluster::ClusterArguments),
@@ -98,6 +101,8 @@ pub enum Ctl {
     Copy(MoveArguments),
     /// Send dead letters back to the queues that they came from.
     Redrive(redrive::RedriveArguments),
+    /// List the last redrives, and undo one.
+    Redrives(redrive::RedrivesArguments),
     /// Remove all messages of a queue that no consumer has.
     Purge(QueueArguments),
     /// Pause a queue: consumers stay attached and get nothing, sends go on.
@@ -407,6 +412,7 @@ pub fn run(ctl: &Ctl) -> anyhow::Result<()> {
         Ctl::Bridges(list) => print(list, BRIDGES, "/api/v1/bridges", &[], None),
         Ctl::Ledger(arguments) => ledger::print(arguments),
         Ctl::Alerts(list) => print(list, ALERTS, "/api/v1/alerts", &[], None),
+        Ctl::Audit(arguments) => audit::run(arguments),
         Ctl::Cluster(arguments) => cluster::run(arguments),
         Ctl::Consumers(ConsumersArguments { destination, list }) => {
             let of = [("destination", destination.as_deref())];
@@ -415,6 +421,7 @@ pub fn run(ctl: &Ctl) -> anyhow::Result<()> {
         Ctl::Browse(arguments) => browse(arguments),
         Ctl::Copy(arguments) => arguments.send("copy", "copied"),
         Ctl::Redrive(arguments) => redrive::run(arguments),
+        Ctl::Redrives(arguments) => redrive::redrives(arguments),
         Ctl::Explain(command) => explain::run(command),
         Ctl::Trace(arguments) => trace::run(arguments),
         Ctl::Remove(message) => {

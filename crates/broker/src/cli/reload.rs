@@ -94,6 +94,7 @@ pub struct Reloader<'a> {
     tokens: Arc<TokenBook>,
     attempts: Arc<Attempts>,
     made_tenants: Arc<TenantBook>,
+    redrives: Text,
     tenant_rules: RefCell<TenantRuleBook>,
     /// Those who vouch for users; each is kept while its configuration is the same.
     vouchers: RefCell<Vouchers>,
@@ -112,6 +113,7 @@ impl Reloader<'_> {
         let file = config.users_text(&documents).map(Arc::new);
         let (tokens, attempts) = (Arc::new(config.tokens(&documents)?), Arc::default());
         let made_tenants = Arc::new(config.made_tenants(&documents)?);
+        let redrives = config.redrives(&documents);
         let tenant_rules = RefCell::new(config.tenant_rules(&documents)?);
         let running = RefCell::new(Settings::of(&text_of(arguments)?, arguments)?);
         let (config, versions) = (RefCell::new(config.clone()), Versions::new(&config.data));
@@ -124,6 +126,7 @@ impl Reloader<'_> {
             tokens,
             attempts,
             made_tenants,
+            redrives,
             tenant_rules,
             vouchers: RefCell::default(),
             next: RefCell::default(),
@@ -131,9 +134,9 @@ impl Reloader<'_> {
         })
     }
 
-    /// Tenants that were made while the broker ran.
-    pub fn made_tenants(&self) -> Arc<TenantBook> {
-        self.made_tenants.clone()
+    /// The texts that the admin API changes by itself.
+    pub fn texts(&self) -> Texts {
+        Texts { made_tenants: self.made_tenants.clone(), redrives: self.redrives.clone() }
     }
 
     /// The texts that the nodes of a cluster replicate.
@@ -167,7 +170,8 @@ impl Reloader<'_> {
             tracing::warn!(file = %users.file().display(), "there are no users: their file is missing");
             return Ok(Vec::new());
         }
-        let texts = users.into_iter().chain([self.tokens.text(), self.made_tenants.text(), rules.text()]);
+        let others = [self.tokens.text(), self.made_tenants.text(), rules.text(), &self.redrives];
+        let texts = users.into_iter().chain(others);
         let imports: Result<Vec<_>, _> = texts.map(Text::import).collect();
         Ok(imports?.into_iter().flatten().chain([end]).collect())
     }
@@ -507,6 +511,14 @@ fn invalid(error: anyhow::Error) -> ConfigurationFault {
 fn text_of(arguments: &ServeArguments) -> anyhow::Result<String> {
     let Some(file) = &arguments.config else { return Ok(String::new()) };
     std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))
+}
+
+/// Texts that the admin API changes by itself.
+pub struct Texts {
+    /// Tenants that were made while the broker ran.
+    pub made_tenants: Arc<TenantBook>,
+    /// The record of redrives.
+    pub redrives: Text,
 }
 
 /// The ways of requests to the main thread.

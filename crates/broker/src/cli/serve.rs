@@ -16,7 +16,7 @@ use postroad_node::{OfflineEnds, TenantMeters, TraceBook};
 use postroad_openwire::network::DialOptions;
 use postroad_openwire::{OpenWireOptions, OpenWireSession};
 use postroad_routing::{FIRST_STORE, Policies};
-use postroad_security::{Door, TenantBook, Visit, set_password_checks_max};
+use postroad_security::{Door, Visit, set_password_checks_max};
 use postroad_store::broker_id;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Notify, mpsc, watch};
@@ -162,7 +162,7 @@ async fn serve_clients(
     runtime.alerts().follow(rules);
     let everybody = StatsCollector { cluster: view.clone(), ..runtime.everybody() };
     let endpoints = node::endpoints(listeners, http)?;
-    let api = api_options(config, &runtime, &admission, (orders, reloader.made_tenants()), &endpoints);
+    let api = api_options(config, &runtime, &admission, (orders, reloader.texts()), &endpoints);
     let api = postroad_admin::router(api, node::further_api(view.clone()));
     let control = serve_control(&config.data, &runtime, (everybody.clone(), api.clone()));
     // A reader of the line that we are ready may send a signal at once.
@@ -270,7 +270,7 @@ fn api_options(
     config: &Config,
     runtime: &Runtime,
     admission: &Admission,
-    (orders, made_tenants): (reload::Orders, Arc<TenantBook>),
+    (orders, texts): (reload::Orders, reload::Texts),
     endpoints: &[(&str, String)],
 ) -> ApiOptions {
     let (everybody, of_policies, board) = (runtime.everybody(), runtime.everybody(), runtime.links());
@@ -293,7 +293,8 @@ fn api_options(
         memory_bytes_max: config.memory_bytes,
         alerts: runtime.alerts(),
         policies: Arc::new(move || of_policies.policies()),
-        made_tenants,
+        made_tenants: texts.made_tenants,
+        redrives: texts.redrives,
         reload,
         configuration,
         tenant_rules,

@@ -94,7 +94,9 @@ async fn carry_out(client: LocalClient, order: Order) -> Option<Outcome> {
     for message in collected {
         match message {
             ToSession::Branches { branches, .. } => outcome.branches.extend(branches),
-            ToSession::Redriven { moved, stayed, .. } => (outcome.moved, outcome.stayed) = (moved, stayed),
+            ToSession::Redriven { counts, .. } => {
+                (outcome.moved, outcome.stayed) = (counts.moved, counts.stayed);
+            }
             ToSession::Moves { moves, .. } => {
                 let places = places.borrow();
                 let named = |moving: Moving| {

@@ -17,6 +17,8 @@ pub const DEDUPLICATION: u8 = 4;
 pub const ONLY: u8 = 8;
 /// A subscription follows that does not get it.
 pub const EXCEPT: u8 = 16;
-pub const ALL_FURTHER: u8 = USER | VISIBLE | DEDUPLICATION | ONLY | EXCEPT;
+/// The redrive that moved it follows.
+pub const REDRIVEN: u8 = 32;
+pub const ALL_FURTHER: u8 = USER | VISIBLE | DEDUPLICATION | ONLY | EXCEPT | REDRIVEN;
 /// In records alone, where a body follows: it is compressed.
 pub const COMPRESSED: u8 = 16;

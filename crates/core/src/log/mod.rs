@@ -17,6 +17,7 @@ mod queue_records;
 pub mod read_back;
 pub mod reader;
 pub mod record;
+mod redrive_mark;
 pub mod shorten;
 pub mod snapshot;
 pub mod sort_key;

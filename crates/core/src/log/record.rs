@@ -17,7 +17,7 @@ use crate::documents;
 use crate::log::compressed::{self, Method};
 use crate::log::queue_records::of_queue;
 use crate::log::reader::Reader;
-use crate::log::{flag, known};
+use crate::log::{flag, known, redrive_mark};
 
 /// The layout that this build writes, and the newest that it reads.
 pub(crate) const VERSION: u8 = 1;
@@ -373,6 +373,7 @@ impl Writer {
         let further = given(message.user().is_some(), flag::USER)
             | given(message.visible_at_ms() != 0, flag::VISIBLE)
             | given(message.deduplication().is_some(), flag::DEDUPLICATION)
+            | given(message.redriven().is_some(), flag::REDRIVEN)
             | match message.aim() {
                 None => 0,
                 Some(Aim::Only(_)) => flag::ONLY,
@@ -417,6 +418,7 @@ impl Writer {
         if let Some(Aim::Only(name) | Aim::Except(name)) = message.aim() {
             self.text(name);
         }
+        redrive_mark::write(message.redriven(), self);
         self
     }
 
@@ -676,6 +678,7 @@ impl Reader<'_> {
             flag::EXCEPT => Some(Aim::Except(self.text()?)),
             both => return Err(RecordError::Unknown { field: "further message flags", value: both }),
         };
+        rare.redriven = redrive_mark::read(further & flag::REDRIVEN != 0, self)?;
         Ok((rare != RareHeaders::default()).then(|| Arc::new(rare)))
     }
 
@@ -794,7 +797,7 @@ impl Reader<'_> {
 
 #[cfg(test)]
 mod tests {
-    use postroad_model::{DocumentChange, DocumentVersion};
+    use postroad_model::{DocumentChange, DocumentVersion, RedriveId, RedriveMark};
 
     use super::*;
     use crate::log::read_back::message_in_record;
@@ -828,6 +831,12 @@ mod tests {
             deduplication: Some(Deduplication { key: u128::MAX - 1, id: 5, until_ms: 9 }),
             trace: None,
             aim: Some(Aim::Only("3:cts:orders".into())),
+            redriven: Some(Arc::new(RedriveMark {
+                id: RedriveId(1_795_000_000_000),
+                from: Destination::queue("dead"),
+                origin: Some(Destination::topic("t")),
+                reason: Some("rejected".into()),
+            })),
         }));
         Sent::new(Destination::queue("a"), Message { rare, ..message(b"one") })
     }

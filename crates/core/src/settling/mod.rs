@@ -8,6 +8,7 @@ pub mod expiry;
 pub mod last_value;
 pub mod lending;
 pub mod redrive;
+mod redriven;
 pub mod release;
 pub mod rest;
 pub mod settle;

@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | an operator | the present dead letters that match | the message is as its sender sent it |
 //! | the policy of the dead-letter queue | messages there for long enough, as often as it allows | it is counted too, so that it ends |
+//! | an operator, to undo a redrive | messages of that redrive that are still ready | it is a dead letter as before |
 //!
 //! It is done in steps, one in a millisecond at most. A step looks at some entries, and moves those
 //! that go back: out of one queue and into others in one transaction, so that each message is in
@@ -12,15 +13,16 @@
 //! The age of a dead letter is known to this run alone: a restart begins the wait again.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 use postroad_model::{
-    ConnectionId, Destination, DestinationKind, Effect, EntryTag, Message, MessageKey, QueueId, Redrive,
-    Refusal, Revived, Sent, SettleCause, Ticket,
+    ConnectionId, DeadLetter, Destination, DestinationKind, Effect, EntryTag, Message, MessageKey, QueueId,
+    REDRIVE_TARGETS_MAX, Redrive, RedriveCounts, RedriveId, RedriveMark, RedriveWay, Refusal, Revived, Sent,
+    SettleCause, Ticket,
 };
 use postroad_routing::Returning;
 use postroad_selector::{AtDelivery, Selector};
 
-use crate::Partition;
 use crate::delivery::dispatch::fetch_behind;
 use crate::delivery::fetches::Waiter;
 use crate::delivery::selection::{self, PropertiesOf};
@@ -32,7 +34,9 @@ use crate::partition::reply;
 use crate::queue::{Entry, Look, Verdict, View, tag, untag};
 use crate::settling::carrying::move_entries;
 use crate::settling::last_value::note_last_value;
+use crate::settling::redriven::HeldCount;
 use crate::settling::rest::wake_all;
+use crate::{MarkDead, Partition};
 
 /// How the assembly takes a dead letter's past out of it, whatever its protocol.
 pub type Revive = fn(&Message) -> Revived;
@@ -115,10 +119,16 @@ struct UnderWay {
     views: BTreeMap<u8, View>,
     /// The body that it waits for.
     awaits: Option<MessageKey>,
-    /// Messages that are on their way to the log.
-    moving: u64,
+    /// Messages that are on their way to the log, by their targets.
+    moving: BTreeMap<Destination, u64>,
     moved: u64,
     stayed: u64,
+    /// Where messages went to, with their numbers.
+    targets: BTreeMap<Destination, u64>,
+    /// The mark of the last message that went back.
+    mark: Option<Arc<RedriveMark>>,
+    /// Of an undo that has moved all ready messages: the count of the others.
+    held: Option<HeldCount>,
     next_ms: u64,
 }
 
@@ -133,7 +143,7 @@ enum By {
 
 impl UnderWay {
     fn can_go_on(&self) -> bool {
-        self.awaits.is_none() && self.moving == 0
+        self.awaits.is_none() && self.moving.is_empty()
     }
 
     fn left(&self) -> u64 {
@@ -142,26 +152,70 @@ impl UnderWay {
 
     /// Whether the message may go back, by its headers.
     fn allows(&self, headers: &Message) -> bool {
-        match self.by {
-            By::Operator(..) => true,
-            By::Policy { rounds_max } => headers.returns() < rounds_max,
+        let is_of = |id: RedriveId| headers.redriven().is_some_and(|mark| mark.id == id);
+        match (self.by, self.wanted.way) {
+            (By::Policy { rounds_max }, _) => headers.returns() < rounds_max,
+            (By::Operator(..), RedriveWay::Back(_)) => true,
+            (By::Operator(..), RedriveWay::Undo(id) | RedriveWay::Count(id)) => is_of(id),
         }
+    }
+
+    /// The destination of the message and its new form, whichever way it goes; `None` if it stays.
+    fn next_form(&self, message: &Message, forms: Forms) -> Option<Sent> {
+        match self.wanted.way {
+            RedriveWay::Back(_) => self.revived(message, forms.revive),
+            RedriveWay::Undo(_) => undone(message, forms.mark_dead),
+            RedriveWay::Count(_) => None,
+        }
+    }
+
+    /// The mark by which the redrive can be undone, if it has a number.
+    fn mark_of(&self, origin: Option<&Destination>, reason: Option<Arc<str>>) -> Option<Arc<RedriveMark>> {
+        let RedriveWay::Back(Some(id)) = self.wanted.way else { return None };
+        let reason = reason.map(|reason| {
+            let end = reason.floor_char_boundary(RedriveMark::REASON_BYTES_MAX);
+            if end == reason.len() { reason } else { reason[..end].into() }
+        });
+        let mark = RedriveMark { id, from: self.wanted.from.clone(), origin: origin.cloned(), reason };
+        let same = self.mark.as_ref().filter(|last| ***last == mark).cloned();
+        Some(same.unwrap_or_else(|| Arc::new(mark)))
+    }
+
+    /// A message may go there: there is room in the record of where messages went to.
+    fn notes_target(&mut self, to: &Destination) -> bool {
+        if !matches!(self.wanted.way, RedriveWay::Back(Some(_))) {
+            return true;
+        }
+        let has_room = self.targets.len() < REDRIVE_TARGETS_MAX || self.targets.contains_key(to);
+        if has_room {
+            self.targets.entry(to.clone()).or_insert(0);
+        }
+        has_room
+    }
+
+    fn counts(&self) -> Box<RedriveCounts> {
+        let (moved, stayed) = (self.moved, self.stayed);
+        let held = self.held.as_ref().map_or(0, HeldCount::messages);
+        let targets = self.targets.iter().filter(|(_, messages)| 0 < **messages);
+        let targets = targets.map(|(to, messages)| (to.clone(), *messages)).collect();
+        Box::new(RedriveCounts { moved, stayed, held, targets })
     }
 
     /// The destination of the message, and its new form; `None` if it stays: it does not match, or
     /// was in a subscription, whose topic would send it to all others too.
     fn revived(&self, message: &Message, revive: Revive) -> Option<Sent> {
-        let Revived { origin, message: revived } = revive(message);
+        let Revived { origin, reason, message: revived } = revive(message);
         if self.wanted.origin.is_some() && self.wanted.origin != origin {
             return None;
         }
+        let mark = self.mark_of(origin.as_ref(), reason);
         let is_queue = |at: &Destination| at.kind == DestinationKind::Queue && !at.temporary;
         let to = self.wanted.to.clone().or_else(|| origin.filter(is_queue))?;
         let returns = match self.by {
             By::Operator(..) => 0,
             By::Policy { .. } => message.returns().saturating_add(1),
         };
-        (to != self.wanted.from).then(|| Sent::new(to, revived.with_returns(returns)))
+        (to != self.wanted.from).then(|| Sent::new(to, revived.with_returns(returns).with_redriven(mark)))
     }
 
     fn judge(&mut self, entry: &Entry, judges: &Judges<'_>, looks: &mut u32) -> Verdict {
@@ -177,6 +231,9 @@ impl UnderWay {
             self.stayed += 1;
             return Verdict::Refused;
         }
+        if let RedriveWay::Count(_) = self.wanted.way {
+            return Verdict::Wanted;
+        }
         let Some(message) = judges.bodies.resident(entry.key) else { return Verdict::Unknown };
         let is_selected = || {
             let selector = self.selector.as_ref();
@@ -184,7 +241,7 @@ impl UnderWay {
             let properties = AtDelivery::new(properties, entry.deliveries(), judges.now_ms);
             selector.is_none_or(|selector| selector.matches(&properties))
         };
-        if is_selected() && self.revived(message, judges.revive).is_some() {
+        if is_selected() && self.next_form(message, judges.forms).is_some() {
             return Verdict::Wanted;
         }
         self.stayed += 1;
@@ -192,12 +249,38 @@ impl UnderWay {
     }
 }
 
+/// How dead letters are made and unmade.
+#[derive(Clone, Copy)]
+struct Forms {
+    revive: Revive,
+    mark_dead: MarkDead,
+}
+
+impl Forms {
+    fn of(partition: &Partition) -> Forms {
+        Forms { revive: partition.protocols.revive, mark_dead: partition.protocols.mark_dead }
+    }
+}
+
+/// A message of a redrive as the dead letter that it was.
+fn undone(message: &Message, mark_dead: MarkDead) -> Option<Sent> {
+    let RedriveMark { from, origin, reason, .. } = &**message.redriven()?;
+    let dead = match origin.clone() {
+        Some(origin) => {
+            mark_dead(message, &DeadLetter { queue: from.clone(), origin, reason: reason.clone() })
+        }
+        None => message.clone(),
+    };
+    let dead = Message { expires_at_ms: 0, ..dead.with_redriven(None) };
+    Some(Sent::new(from.clone(), dead))
+}
+
 /// The inputs of a verdict beside the redrive itself.
 struct Judges<'a> {
     bodies: &'a Bodies,
     properties_of: PropertiesOf,
     now_ms: u64,
-    revive: Revive,
+    forms: Forms,
 }
 
 /// The next item of a step.
@@ -269,7 +352,7 @@ impl Partition {
         }
         let own = self.state.addresses.get(&wanted.from).and_then(|address| address.bound.own());
         let Some(queue) = own.filter(|_| wanted.from.kind == DestinationKind::Queue) else {
-            effects.push(Effect::Redriven { connection, ticket, moved: 0, stayed: 0 });
+            effects.push(Effect::Redriven { connection, ticket, counts: Box::default() });
             return reply(connection, ticket, Ok(()), effects);
         };
         wake_all(self, queue);
@@ -285,10 +368,24 @@ impl Partition {
         end: u64,
         views: BTreeMap<u8, View>,
     ) {
-        let (awaits, moving, moved, stayed) = (None, 0, 0, 0);
-        let next_ms = self.now_ms;
-        let redrive =
-            UnderWay { queue, wanted, selector, by, end, views, awaits, moving, moved, stayed, next_ms };
+        let (awaits, moving, moved, stayed) = (None, BTreeMap::new(), 0, 0);
+        let (targets, mark, held, next_ms) = (BTreeMap::new(), None, None, self.now_ms);
+        let redrive = UnderWay {
+            queue,
+            wanted,
+            selector,
+            by,
+            end,
+            views,
+            awaits,
+            moving,
+            moved,
+            stayed,
+            targets,
+            mark,
+            held,
+            next_ms,
+        };
         self.leader.settling.redrives.under_way.insert(self.leader.settling.redrives.next, redrive);
         self.leader.settling.redrives.next += 1;
     }
@@ -337,7 +434,8 @@ impl Partition {
             let Some(returns) = queue.returns.as_mut() else { continue };
             let (end, views) = (returns.ripe, returns.views.take().unwrap_or_default());
             let (selector, messages_max) = ("".into(), u64::MAX);
-            let wanted = Redrive { from, to: None, origin: None, selector, messages_max };
+            let way = RedriveWay::Back(None);
+            let wanted = Redrive { from, to: None, origin: None, selector, messages_max, way };
             self.begin_redrive(id, (wanted, None), By::Policy { rounds_max }, end, views);
         }
     }
@@ -347,6 +445,9 @@ impl Partition {
             let refusal = Refusal::StoreFull { to: redrive.wanted.from.clone() };
             return self.end_redrive(redrive, Err(refusal), effects);
         }
+        if redrive.held.is_some() {
+            return count_held(self, number, redrive, effects);
+        }
         let (mut going, mut bytes, mut looks) = (Vec::new(), 0, STEP_LOOKS);
         let left = usize::try_from(redrive.left()).unwrap_or(usize::MAX).min(STEP_MESSAGES);
         let mut absent = None;
@@ -355,6 +456,10 @@ impl Partition {
                 Next::Entry(tag) => {
                     let (lane, sequence) = untag(tag);
                     redrive.views.entry(lane).or_default().pass(sequence);
+                    if let RedriveWay::Count(_) = redrive.wanted.way {
+                        redrive.moved += 1;
+                        continue;
+                    }
                     let key = entry_at(self, redrive.queue, tag).map(|entry| entry.key);
                     let headers = key.and_then(|key| self.state.bodies.headers(key));
                     bytes += headers.map_or(0, |(_, bytes)| bytes);
@@ -365,7 +470,7 @@ impl Partition {
                     break;
                 }
                 Next::Enough => break,
-                Next::Nothing if going.is_empty() => return self.end_redrive(redrive, Ok(()), effects),
+                Next::Nothing if going.is_empty() => return all_seen(self, number, redrive, effects),
                 Next::Nothing => break,
             }
         }
@@ -380,9 +485,9 @@ impl Partition {
     /// The next entry that goes back, in the order in which the queue serves them.
     fn next_dead(&self, redrive: &mut UnderWay, looks: &mut u32) -> Next {
         let Some(queue) = self.state.queues.get(&redrive.queue) else { return Next::Nothing };
-        let (properties_of, revive) = (self.protocols.properties_of, self.protocols.revive);
+        let (properties_of, forms) = (self.protocols.properties_of, Forms::of(self));
         let now_ms = self.clock.wall_ms();
-        let judges = Judges { bodies: &self.state.bodies, properties_of, now_ms, revive };
+        let judges = Judges { bodies: &self.state.bodies, properties_of, now_ms, forms };
         let mut absent = None;
         let found = queue.lanes.next(|number, lane| {
             if absent.is_some() {
@@ -426,21 +531,31 @@ impl Partition {
         effects: &mut Vec<Effect>,
     ) {
         let (mut sends, mut moving) = (Vec::with_capacity(going.len()), Vec::with_capacity(going.len()));
+        let forms = Forms::of(self);
         for tag in going {
             let key = entry_at(self, redrive.queue, *tag).map(|entry| entry.key);
             let message = key.and_then(|key| self.state.bodies.resident(key));
-            let Some(mut sent) = message.and_then(|message| redrive.revived(message, self.protocols.revive))
-            else {
+            let Some(mut sent) = message.and_then(|message| redrive.next_form(message, forms)) else {
                 continue;
             };
-            sent.message.expires_at_ms =
-                self.settings.policies.end_ms(sent.targets(), 0, self.clock.wall_ms());
+            if !redrive.notes_target(&sent.to) {
+                redrive.stayed += 1;
+                continue;
+            }
+            if let RedriveWay::Back(_) = redrive.wanted.way {
+                let end_ms = self.settings.policies.end_ms(sent.targets(), 0, self.clock.wall_ms());
+                sent.message.expires_at_ms = end_ms;
+            }
+            redrive.mark = sent.message.redriven().cloned();
             note_last_value(&self.settings, &self.protocols, &mut sent);
+            *redrive.moving.entry(sent.to.clone()).or_insert(0) += 1;
             sends.push(sent);
             moving.push(*tag);
         }
         let from = redrive.queue;
-        redrive.moving = moving.len() as u64;
+        if sends.is_empty() {
+            return drop(self.leader.settling.redrives.under_way.insert(number, redrive));
+        }
         self.leader.settling.redrives.under_way.insert(number, redrive);
         let answer = Some((ConnectionId::internal(self.settings.id), Ticket(number)));
         move_entries(self, (from, &moving, SettleCause::Consumed), sends, Vec::new(), answer, effects);
@@ -456,8 +571,15 @@ impl Partition {
         let Some(redrive) = self.leader.settling.redrives.under_way.get_mut(&number) else { return };
         let moving = std::mem::take(&mut redrive.moving);
         if result.is_ok() {
-            redrive.moved += moving;
-            self.counters.redriven += moving;
+            for (to, messages) in moving {
+                redrive.moved += messages;
+                if let Some(target) = redrive.targets.get_mut(&to) {
+                    *target += messages;
+                }
+                if let RedriveWay::Back(_) = redrive.wanted.way {
+                    self.counters.redriven += messages;
+                }
+            }
             return;
         }
         if let Some(redrive) = self.leader.settling.redrives.under_way.remove(&number) {
@@ -466,10 +588,11 @@ impl Partition {
     }
 
     fn end_redrive(&mut self, redrive: UnderWay, result: Result<(), Refusal>, effects: &mut Vec<Effect>) {
-        let UnderWay { queue, by, moved, stayed, views, .. } = redrive;
+        let counts = redrive.counts();
+        let UnderWay { queue, by, views, .. } = redrive;
         match by {
             By::Operator(connection, ticket) => {
-                effects.push(Effect::Redriven { connection, ticket, moved, stayed });
+                effects.push(Effect::Redriven { connection, ticket, counts });
                 reply(connection, ticket, result, effects);
                 // A message that was woken for it and stays is for waiting consumers.
                 dispatch_all(self, vec![queue], effects);
@@ -482,6 +605,24 @@ impl Partition {
                 }
             }
         }
+    }
+}
+
+/// No ready entry is left: an undo counts the others too.
+fn all_seen(partition: &mut Partition, number: u64, mut redrive: UnderWay, effects: &mut Vec<Effect>) {
+    let (RedriveWay::Undo(id) | RedriveWay::Count(id)) = redrive.wanted.way else {
+        return partition.end_redrive(redrive, Ok(()), effects);
+    };
+    redrive.held = Some(HeldCount::begin(partition, redrive.queue, id));
+    partition.leader.settling.redrives.under_way.insert(number, redrive);
+}
+
+/// Counts a part of the messages that the undo cannot move.
+fn count_held(partition: &mut Partition, number: u64, mut redrive: UnderWay, effects: &mut Vec<Effect>) {
+    let is_done = redrive.held.as_mut().is_none_or(|held| held.go_on(partition));
+    match is_done {
+        true => partition.end_redrive(redrive, Ok(()), effects),
+        false => drop(partition.leader.settling.redrives.under_way.insert(number, redrive)),
     }
 }
 

@@ -24,8 +24,10 @@
 //! `know 1 l a m` settles, `part 1 l a` detaches it and `part 1 l a closed` ends it.
 //! Notices: `listen` says them from then on, `[1.2 gone]`; `introduce 1`, `produce 1 a` and `leave
 //! 1 a` make some.
-//! Dead letters: `redrive 1 dead to=b origin=a where=k=5 max=1` sends them back; `2 back, 1 left`
-//! comes before its answer.
+//! Dead letters: `redrive 1 dead to=b origin=a where=k=5 max=1 id=7` sends them back; `2 back, 1
+//! left`
+//! comes before its answer, and with an id `, to b:2`. `redrive 1 b undo=7`
+//! undoes it, `count=7` counts.
 //! Moves: `move 1 a to=1` (to that partition), `moves 1` says `a to 1: 2 moved, 3 left, 1 held`,
 //! and with open transactions `, 1 open`,
 //! with large messages on their way in `, 1 coming`.
@@ -72,9 +74,9 @@ use postroad_model::{
     DestinationKind, DocumentChange, DocumentRequest, DocumentVersion, Durability, Effect, Encoding,
     EntryTag, Event, Group, JobsWanted, LinkDelivery, LinkEvent, LinkName, Message, MessageKey, Moving,
     NORMAL_PRIORITY, Notice, Now, OfflineEnd, Origin, Outcome, Page, PartitionId, Peer, Placement, Position,
-    ProducerNotice, Protocol, Publish, RareHeaders, Recurrence, Redrive, Refusal, ResumeLink, Retain,
-    Revived, Schedule, Sent, Settle, Share, Subscription, Ticket, TraceKey, TraceStep, TracedStep,
-    TransactionKey, UserKey,
+    ProducerNotice, Protocol, Publish, RareHeaders, Recurrence, Redrive, RedriveCounts, RedriveId,
+    RedriveWay, Refusal, ResumeLink, Retain, Revived, Schedule, Sent, Settle, Share, Subscription, Ticket,
+    TraceKey, TraceStep, TracedStep, TransactionKey, UserKey,
 };
 use postroad_model::{Handle, LeaseAnswer, LeaseEvent, LeaseId, QueueDescription, Reserved, Stale};
 use postroad_routing::{Policies, is_wildcard};
@@ -205,6 +207,15 @@ pub fn documents_of(partition: &Partition) -> String {
     documents(partition).map(text).collect::<Vec<_>>().join(" ")
 }
 
+/// `2 back, 1 left, 1 held, to a:2`; parts that are empty are left out.
+fn redriven(RedriveCounts { moved, stayed, held, targets }: &RedriveCounts) -> String {
+    let held = if *held == 0 { String::new() } else { format!(", {held} held") };
+    let targets = targets.iter().map(|(to, messages)| format!(" {}:{messages}", to.name));
+    let targets = targets.collect::<String>();
+    let to = if targets.is_empty() { "" } else { ", to" };
+    format!("{moved} back, {stayed} left{held}{to}{targets}")
+}
+
 /// A dead letter says where it was: `m@queue://a`.
 pub fn mark_dead(message: &Message, past: &DeadLetter) -> Message {
     let Revived { message, .. } = revive(message);
@@ -217,11 +228,11 @@ fn revive(message: &Message) -> Revived {
     let Some((body, (kind, name))) =
         text.split_once('@').and_then(|(body, at)| Some((body, at.split_once("://")?)))
     else {
-        return Revived { origin: None, message: message.clone() };
+        return Revived { origin: None, reason: None, message: message.clone() };
     };
     let origin = if kind == "queue" { Destination::queue(name) } else { Destination::topic(name) };
     let bytes = Bytes::copy_from_slice(body.as_bytes());
-    Revived { origin: Some(origin), message: Message { bytes, ..message.clone() } }
+    Revived { origin: Some(origin), reason: None, message: Message { bytes, ..message.clone() } }
 }
 
 /// The properties in a body such as `m?k=5&l=6`.
@@ -517,9 +528,7 @@ impl Bench {
                     };
                     self.said.push(format!("known{}", deliveries.iter().map(name).collect::<String>()));
                 }
-                Effect::Redriven { moved, stayed, .. } => {
-                    self.said.push(format!("{moved} back, {stayed} left"));
-                }
+                Effect::Redriven { counts, .. } => self.said.push(redriven(&counts)),
                 Effect::Moves { moves, .. } => self.said.extend(moves.iter().map(on_the_move)),
                 Effect::Lease { answer, .. } => self.say_lease(answer),
                 Effect::Place { queue, to } => {
@@ -880,6 +889,11 @@ impl Bench {
                     origin: text("origin=").map(destination),
                     selector: text("where=").unwrap_or_default().into(),
                     messages_max: option("max").unwrap_or(u64::MAX),
+                    way: match (option("undo"), option("count")) {
+                        (Some(id), _) => RedriveWay::Undo(RedriveId(id)),
+                        (None, Some(id)) => RedriveWay::Count(RedriveId(id)),
+                        (None, None) => RedriveWay::Back(option("id").map(RedriveId)),
+                    },
                 };
                 let (from, connection, ticket) = (wanted.from.clone(), connection(plain[0]), Ticket(0));
                 self.send(&from, Event::Redrive { wanted: Box::new(wanted), connection, ticket });

@@ -1,6 +1,8 @@
 //! Dead letters: an OpenWire message that keeps where it came from and why it ended there, and the
 //! way back.
 
+use std::sync::Arc;
+
 use bytes::{Bytes, BytesMut};
 use postroad_model::{DeadLetter, Message, Revived};
 
@@ -70,26 +72,42 @@ pub fn revive_dead_letter(message: &Message) -> Revived {
         let origin = origin_of_dead_letter(&dead)?;
         let revived = without_past(&dead, origin.clone()).ok()?;
         let bytes = to_stored(&revived, version).ok()?;
-        Some(Revived { origin: Some(to_model(&origin)), message: Message { bytes, ..message.clone() } })
+        let (origin, reason) = (Some(to_model(&origin)), reason_of_dead_letter(&dead));
+        Some(Revived { origin, reason, message: Message { bytes, ..message.clone() } })
     };
-    revived().unwrap_or_else(|| Revived { origin: None, message: message.clone() })
+    revived().unwrap_or_else(|| Revived { origin: None, reason: None, message: message.clone() })
 }
 
 /// Where a dead letter was: its cause ends with it, as this broker writes it; other brokers leave
 /// where it was sent at first.
 pub fn origin_of_dead_letter(message: &crate::codec::Message) -> Option<Destination> {
-    let properties = properties_of(message).ok()?;
-    let cause = properties.0.iter().find_map(|(name, value)| match value {
-        Primitive::String(text) if name.to_str() == DeadLetter::CAUSE => Some(text.to_str()),
-        _ => None,
-    });
-    let named = cause.as_deref().and_then(|cause| cause.strip_suffix(')')?.rsplit_once(" (at "));
-    let place = named.and_then(|(_, place)| place.split_once("://"));
+    let cause = cause_of_dead_letter(message)?;
+    let place = cause.as_deref().and_then(split_cause).and_then(|(_, place)| place.split_once("://"));
     match place {
         Some(("queue", name)) => Some(Destination::Queue(name.into())),
         Some(("topic", name)) => Some(Destination::Topic(name.into())),
         _ => message.original_destination.clone(),
     }
+}
+
+/// The text of the cause; `None` if the properties cannot be read.
+fn cause_of_dead_letter(message: &crate::codec::Message) -> Option<Option<String>> {
+    let properties = properties_of(message).ok()?;
+    Some(properties.0.iter().find_map(|(name, value)| match value {
+        Primitive::String(text) if name.to_str() == DeadLetter::CAUSE => Some(text.to_str().into_owned()),
+        _ => None,
+    }))
+}
+
+/// The reason and the place in a cause of this broker.
+fn split_cause(cause: &str) -> Option<(&str, &str)> {
+    cause.strip_suffix(')')?.rsplit_once(" (at ")
+}
+
+/// Why it was given up, without the place.
+fn reason_of_dead_letter(message: &crate::codec::Message) -> Option<Arc<str>> {
+    let cause = cause_of_dead_letter(message)??;
+    Some(split_cause(&cause).map_or(&*cause, |(reason, _)| reason).into())
 }
 
 /// The message as it was before it became a dead letter, for this destination.
@@ -153,8 +171,9 @@ mod tests {
             let past = DeadLetter { queue: dead_queue, origin: origin.clone(), reason: Some("f(x)".into()) };
             let dead = mark_dead_letter(&stored, &past);
             assert_ne!(dead, stored, "case: {case}");
-            let Revived { origin: found, message } = revive_dead_letter(&dead);
+            let Revived { origin: found, reason, message } = revive_dead_letter(&dead);
             assert_eq!((found, message.bytes == stored.bytes), (Some(origin), want), "case: {case}");
+            assert_eq!(reason.as_deref(), Some("f(x)"), "case: {case}");
             let revived = from_stored(&message.bytes, 12).unwrap();
             assert_eq!(revived.destination, Some(queue(at)), "case: {case}");
         }
@@ -166,6 +185,9 @@ mod tests {
             rare: None,
             bytes: Bytes::from_static(b"noise"),
         };
-        assert_eq!(revive_dead_letter(&noise), Revived { origin: None, message: noise.clone() });
+        assert_eq!(
+            revive_dead_letter(&noise),
+            Revived { origin: None, reason: None, message: noise.clone() }
+        );
     }
 }

@@ -1,6 +1,6 @@
 //! Dead letters go back, as an operator has them do.
 
-use postroad_model::{Event, Redrive, Ticket};
+use postroad_model::{Event, Redrive, RedriveWay, Ticket};
 
 use super::{Client, Outgoing, World};
 
@@ -10,7 +10,8 @@ impl Client {
         let (from, to) = (world.scene.dead_letters.clone(), world.scene.revived.clone());
         let messages_max = if world.random.one_in(2) { 1 + world.random.below(4) } else { u64::MAX };
         let (partition, ticket) = (self.to(world, &from.name), Ticket(world.numbers.next()));
-        let wanted = Box::new(Redrive { from, to, origin: None, selector: "".into(), messages_max });
+        let way = RedriveWay::Back(None);
+        let wanted = Box::new(Redrive { from, to, origin: None, selector: "".into(), messages_max, way });
         vec![(partition, Event::Redrive { wanted, connection: self.connection, ticket })]
     }
 }

@@ -235,7 +235,7 @@ impl FrontClient {
         let answer = self.client.request(event).await.map_err(refusal)?;
         answer.result?;
         let counts = answer.collected.iter().map(|message| match message {
-            ToSession::Redriven { moved, stayed, .. } => (*moved, *stayed),
+            ToSession::Redriven { counts, .. } => (counts.moved, counts.stayed),
             _ => (0, 0),
         });
         Ok(counts.fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1)))

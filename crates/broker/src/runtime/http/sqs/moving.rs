@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use postroad_model::{Destination, Event, LeaseEvent, Redrive};
+use postroad_model::{Destination, Event, LeaseEvent, Redrive, RedriveWay};
 use postroad_sqs::{
     Code, Settings, SqsError, Task, TaskStatus, is_fifo, list, parse_task_handle, task_handle,
 };
@@ -227,6 +227,7 @@ impl Mover {
             origin: None,
             selector: Arc::default(),
             messages_max: step,
+            way: RedriveWay::Back(None),
         };
         let event = |connection, ticket| Event::Redrive { wanted: Box::new(wanted), connection, ticket };
         let moved = self.client.ask_redriven(event).await;
