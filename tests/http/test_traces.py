@@ -134,6 +134,48 @@ class Traces(WithBroker):
         message = self.connect().create_receiver("orders", credit=1).receive(timeout=30)
         self.assertEqual(message.properties, {"traceparent": SAMPLED})
 
+    def iron(self, method, path, body, headers=None):
+        path = f"/3/projects/default/queues/orders/{path}"
+        status, text = self.request(method, path, body, {"Authorization": "OAuth t", **(headers or {})})
+        self.assertIn(status, (200, 201), text)
+        return json.loads(text)
+
+    def test_headers_and_fields_of_iron_mq_posts_are_contexts(self):
+        self.start("enabled = true")
+        other = f"00-{TRACE[::-1]}-{PARENT[::-1]}-01"
+        messages = [{"body": "of the request"}, {"body": "own", "traceparent": other, "tracestate": "b=2"}]
+        headers = {"traceparent": SAMPLED, "tracestate": "a=1"}
+        first, second = self.iron("POST", "messages", {"messages": messages}, headers)["ids"]
+        contexts = [(trace["trace_id"], trace["parent_span_id"]) for trace in map(self.trace, (first, second))]
+        self.assertEqual(contexts, [(TRACE, PARENT), (TRACE[::-1], PARENT[::-1])])
+        [webhook] = self.iron("POST", "webhook", {"any": "body"}, headers).get("ids") or [None]
+        if webhook:
+            self.assertEqual(self.trace(webhook)["trace_id"], TRACE)
+        receiver = self.connect().create_receiver("orders", credit=2)
+        properties = [receiver.receive(timeout=30).properties for _ in range(2)]
+        self.assertEqual(properties, [{"traceparent": SAMPLED, "tracestate": "a=1"}, {"traceparent": other, "tracestate": "b=2"}])
+        said = self.ctl("trace", first)
+        self.assertEqual(said.returncode, 0, said.stderr)
+        self.assertIn(f"message      {first}", said.stdout)
+        self.assertIn(f"trace        {TRACE}, parent span {PARENT}", said.stdout)
+
+    def test_an_iron_mq_message_is_found_after_it_was_consumed(self):
+        self.start("enabled = true")
+        [identity] = self.iron("POST", "messages", {"messages": [{"body": "x"}]}, {"traceparent": SAMPLED})["ids"]
+        [taken] = self.iron("POST", "reservations", {"n": 1})["messages"]
+        self.iron("DELETE", f"messages/{identity}", {"reservation_id": taken["reservation_id"]})
+        trace = self.trace(identity)
+        self.assertEqual((trace["is_gone"], stages(trace)[-2:]), (True, ["client", "settle"]))
+        self.assertIsNone(self.trace("1" + identity))
+
+    def test_a_field_that_is_too_long_or_no_text_is_refused(self):
+        self.start("enabled = true")
+        for field, why in (("0" * 513, "traceparent has at most 512 bytes"), (5, "traceparent is to be a string")):
+            body = {"messages": [{"body": "x", "traceparent": field}]}
+            path = "/3/projects/default/queues/orders/messages"
+            status, text = self.request("POST", path, body, {"Authorization": "OAuth t"})
+            self.assertEqual((status, why in text), (400, True), text)
+
     def sqs(self, action, **params):
         headers = {"X-Amz-Target": f"AmazonSQS.{action}", "Content-Type": "application/x-amz-json-1.0"}
         status, text = self.request("POST", "/", params, headers)
@@ -226,6 +268,44 @@ class Spans(WithBroker):
         self.assertLessEqual(int(publish["endTimeUnixNano"]), int(deliver["endTimeUnixNano"]))
         self.assertLess(int(deliver["endTimeUnixNano"]), now)
         until("the count", lambda: self.metric("postroad_trace_spans_total") == 2)
+
+    def test_a_collector_gets_its_secret_and_nothing_shows_it(self):
+        refused = iter([429])
+        collector = Receiver(lambda _: (next(refused, 200), {"Retry-After": "2"}))
+        self.addCleanup(collector.close)
+        self.broker = Broker("")
+        self.addCleanup(self.broker.stop)
+        secrets = os.path.join(self.broker.folder, "secrets")
+        with open(secrets, "w") as file:
+            file.write("Authorization=Bearer%20s3cret\nX-Scope=t1\n")
+        with open(self.broker.config, "w") as file:
+            file.write(f'[runtime.tracing]\nenabled = true\nendpoint = "{collector.url()}"\nheaders_file = "{secrets}"\n')
+        os.chmod(secrets, 0o644)
+        with self.assertRaisesRegex(AssertionError, "headers_file.*other users can access it"):
+            self.broker.start()
+        os.chmod(secrets, 0o600)
+        self.broker.start()
+        self.send("orders", ("ID:m", {"traceparent": SAMPLED}))
+        first, second = collector.wait_for(2)[:2]
+        self.assertGreaterEqual(second.at - first.at, 1.9, "the pause that the collector asks for")
+        for request in (first, second):
+            headers = (request.headers["Authorization"], request.headers["X-Scope"])
+            self.assertEqual(headers, ("Bearer s3cret", "t1"))
+        until("the count", lambda: self.metric("postroad_trace_spans_total") == 1)
+        with open(os.path.join(self.broker.folder, "err")) as file:
+            self.assertNotIn("s3cret", file.read())
+        self.assertNotIn("s3cret", self.request("GET", "/api/v1/configuration")[1])
+
+    def test_a_collector_that_refuses_gets_each_span_once(self):
+        collector = Receiver(lambda _: (400, {"Retry-After": "1"}))
+        self.addCleanup(collector.close)
+        self.start(f'enabled = true\nendpoint = "{collector.url()}"')
+        self.send("orders", ("ID:m", {"traceparent": SAMPLED}))
+        until("the drop", lambda: self.metric("postroad_trace_spans_dropped_total") == 1)
+        time.sleep(3)
+        self.assertEqual(len(collector.requests), 1)
+        with open(os.path.join(self.broker.folder, "err")) as file:
+            self.assertIn("the collector of traces takes no spans", file.read())
 
     def test_a_collector_that_is_down_does_no_harm(self):
         with socket.socket() as unused:

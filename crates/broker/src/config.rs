@@ -587,6 +587,7 @@ impl Config {
         let config = Config::of(Some(file))?;
         config.check_reach()?;
         config.tls()?;
+        config.runtime.tracing.headers()?;
         config.users_of(config.users_text(&config.documents()).as_ref())?;
         config.keys()?;
         Ok(config)

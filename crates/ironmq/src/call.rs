@@ -55,6 +55,40 @@ pub struct NewMessage {
     pub delay_s: u64,
     /// Headers of the requests that push it.
     pub push_headers: BTreeMap<String, String>,
+    /// The trace of its sender, in place of that of the request.
+    pub context: Option<TraceHeaders>,
+}
+
+/// The trace of a sender (W3C Trace Context, section 3.2), as headers or fields have it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TraceHeaders {
+    /// `traceparent`.
+    pub parent: String,
+    /// `tracestate`.
+    pub state: Option<String>,
+}
+
+impl TraceHeaders {
+    /// Longest text of each: the standard asks for 512 characters of `tracestate`.
+    pub const BYTES_MAX: usize = 512;
+
+    /// Of the headers of a request; longer ones are left out, as the standard permits.
+    pub fn of(get: impl Fn(&str) -> Option<String>) -> Option<TraceHeaders> {
+        let fitting = |name| get(name).filter(|text| text.len() <= TraceHeaders::BYTES_MAX);
+        Some(TraceHeaders { parent: fitting("traceparent")?, state: fitting("tracestate") })
+    }
+
+    /// Of the fields of a message.
+    fn of_fields(fields: &mut Fields) -> Result<Option<TraceHeaders>, ApiError> {
+        let mut fitting = |name: &str| match fields.text(name)? {
+            Some(text) if TraceHeaders::BYTES_MAX < text.len() => {
+                Err(ApiError::bad(format!("{name} has at most {} bytes", TraceHeaders::BYTES_MAX)))
+            }
+            text => Ok(text),
+        };
+        let (parent, state) = (fitting("traceparent")?, fitting("tracestate")?);
+        Ok(parent.map(|parent| TraceHeaders { parent, state }))
+    }
 }
 
 /// A message that is to be deleted.
@@ -253,7 +287,8 @@ fn post(request: &Request<'_>, queue: String) -> Result<Operation, ApiError> {
         let body = body.ok_or_else(|| ApiError::bad("each of messages has a body, which is a string"))?;
         let delay_s = fields.number("delay", 0, EXPIRATION_S)?.unwrap_or(0);
         let push_headers = headers(&mut fields, "push_headers")?;
-        Ok(NewMessage { body, delay_s, push_headers })
+        let context = TraceHeaders::of_fields(&mut fields)?;
+        Ok(NewMessage { body, delay_s, push_headers, context })
     };
     let messages: Result<Vec<NewMessage>, ApiError> = items.into_iter().map(message).collect();
     Ok(Operation::Post { queue, messages: messages? })
@@ -438,7 +473,7 @@ mod tests {
             format!("{{\"ids\":[{{\"id\":\"{id}\",\"reservation_id\":\"9\"}}]}}"),
         );
         let push_headers = BTreeMap::new();
-        let messages = vec![NewMessage { body: "b".into(), delay_s: 3, push_headers }];
+        let messages = vec![NewMessage { body: "b".into(), delay_s: 3, push_headers, context: None }];
         let deleted = |reservation| vec![Deleted { id, reservation, subscriber: None }];
         for (case, method, target, body, want) in [
             (

@@ -19,7 +19,7 @@ mod settings;
 pub use answer::{
     Messages, ids_posted, message, msg, names, push_statuses, queue_info, queue_settings, touched,
 };
-pub use call::{Call, Change, Deleted, NewMessage, Operation, Request};
+pub use call::{Call, Change, Deleted, NewMessage, Operation, Request, TraceHeaders};
 pub use error::ApiError;
 pub use id::{MessageId, queue_name};
 pub use openapi::{OPENAPI_PATH, openapi};

@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use postroad_model::{
-    Command, Delivery, Destination, LeaseEvent, Message, PartitionId, Protocol, Publish, Sent, TraceKey,
-    TracedStep,
+    Command, Delivery, Destination, EntryTag, LeaseEvent, Message, PartitionId, Protocol, Publish, QueueId,
+    Sent, TraceKey, TracedStep,
 };
 use postroad_replication::WrittenTimes;
 use postroad_selector::{Properties, Value};
@@ -122,6 +122,12 @@ impl TraceBook {
     pub fn report(&self, message_id: &str) -> Option<Report> {
         let now = TraceTime((self.0.options.now_us)());
         self.0.table.lock().ok()?.report(message_id, self.0.options.replicated, now)
+    }
+
+    /// As [`TraceBook::report`], of the message that is or was this entry of a queue.
+    pub fn report_of_entry(&self, entry: (QueueId, EntryTag)) -> Option<Report> {
+        let now = TraceTime((self.0.options.now_us)());
+        self.0.table.lock().ok()?.report_of_entry(entry, self.0.options.replicated, now)
     }
 
     /// Takes the oldest spans for a collector, at most this number.

@@ -8,7 +8,7 @@
 //! From `ready` on there is a row of stages for each queue, and from `delivered` on for each
 //! delivery. A message that is only in memory has nothing between `taken` and `ready`.
 
-use postroad_model::{ConsumerKey, Destination, Outcome, SettleCause};
+use postroad_model::{ConsumerKey, Destination, EntryTag, Outcome, QueueId, SettleCause};
 
 use crate::point::TraceTime;
 use crate::table::{Attempt, Leg, Trace, TraceTable};
@@ -116,6 +116,16 @@ impl TraceTable {
     /// said to be `replicated`.
     pub fn report(&self, message_id: &str, replicated: bool, now: TraceTime) -> Option<Report> {
         Some(self.find(message_id)?.report(replicated, now))
+    }
+
+    /// As [`TraceTable::report`], of the message that is or was this entry of a queue.
+    pub fn report_of_entry(
+        &self,
+        (queue, tag): (QueueId, EntryTag),
+        replicated: bool,
+        now: TraceTime,
+    ) -> Option<Report> {
+        Some(self.find_entry(queue, tag)?.report(replicated, now))
     }
 }
 

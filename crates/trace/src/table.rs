@@ -5,7 +5,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use postroad_model::{ConsumerKey, Destination, Outcome, SettleCause, TraceKey, TraceStep};
+use postroad_model::{
+    ConsumerKey, Destination, EntryTag, Outcome, QueueId, SettleCause, TraceKey, TraceStep,
+};
 use rustc_hash::FxHashMap;
 
 use crate::point::{Begun, EntryOf, Point, TraceTime, What};
@@ -157,6 +159,12 @@ impl TraceTable {
     pub(crate) fn find(&self, message_id: &str) -> Option<&Trace> {
         let (_, trace) = self.traces.get(self.by_id.get(message_id)?)?;
         Some(trace)
+    }
+
+    /// The last message that was this entry of a queue. Looks at all messages.
+    pub(crate) fn find_entry(&self, queue: QueueId, tag: EntryTag) -> Option<&Trace> {
+        let is_it = |leg: &Leg| (leg.entry.1, leg.entry.2) == (queue, tag);
+        self.traces.values().rev().map(|(_, trace)| trace).find(|trace| trace.legs.iter().any(is_it))
     }
 
     fn begin(&mut self, key: TraceKey, begun: Begun, at: TraceTime) {

@@ -52,7 +52,7 @@ use std::time::Instant;
 use axum::extract::{DefaultBodyLimit, State};
 use axum::routing::{delete, get, post, put};
 use axum::{Json, Router, middleware};
-use postroad_model::{Action, Destination, DestinationKind, Principal, Refusal};
+use postroad_model::{Action, Destination, DestinationKind, EntryTag, Principal, QueueId, Refusal};
 use postroad_node::{Client, ClientOptions, Clients, Draining, OfflineEnds, TraceBook};
 use postroad_routing::{Membership, Permissions, Policies};
 use postroad_security::{Door, TenantBook, Text};
@@ -158,6 +158,8 @@ pub struct ApiOptions {
     pub traces: Option<TraceBook>,
     /// The record of redrives.
     pub redrives: Text,
+    /// The entry of a queue that an HTTP client knows by this id.
+    pub entry_of: fn(&str) -> Option<(QueueId, EntryTag)>,
 }
 
 /// An address that clients connect to.

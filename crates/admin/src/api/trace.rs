@@ -53,7 +53,8 @@ pub async fn of_message(
         let text = "messages are not traced: set enabled = true in [runtime.tracing] and restart the broker";
         return Err(Problem::new(404, text.to_owned()));
     };
-    let Some(mut report) = traces.report(&id) else {
+    let by_entry = || traces.report_of_entry((api.0.options.entry_of)(&id)?);
+    let Some(mut report) = traces.report(&id).or_else(by_entry) else {
         let text = format!(
             "there is no trace of {id}: only messages with a sampled traceparent and the share \
              sample of the others are traced, and the last kept_messages are kept"
@@ -69,6 +70,9 @@ pub async fn of_message(
         return Err(Problem::new(403, text));
     }
     // A route may have copied it to queues of another tenant.
+    if report.message_id.is_empty() {
+        report.message_id = id.into();
+    }
     report.stages.iter_mut().for_each(|stage| stage.queue = stage.queue.take().filter(may_see));
     Ok(Json(Trace::of(report)))
 }

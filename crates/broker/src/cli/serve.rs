@@ -34,9 +34,9 @@ use crate::config::{Config, OpenTo, OpenWireConfig, Shares, password_checks_max}
 use crate::control;
 use crate::runtime::{
     ClusterView, Diallers, Dials, DocumentContents, DocumentWriter, Following, Forwarded, ForwardedClients,
-    HttpSocket, NewSocket, Origins, PushOptions, Runtime, RuntimeOptions, Service, SpreadOptions, SqsOptions,
-    StatsCollector, StorePart, TenantKeys, export_spans, keep_balanced, now_ms, now_us, publish_documents,
-    read_portable, spread_clients, ticks_us, watch_links, webhooks,
+    HttpSocket, NewSocket, Origins, PushOptions, Runtime, RuntimeOptions, Service, SpanPoster, SpreadOptions,
+    SqsOptions, StatsCollector, StorePart, TenantKeys, export_spans, keep_balanced, now_ms, now_us,
+    publish_documents, read_portable, spread_clients, ticks_us, watch_links,
 };
 
 /// Descriptors that connections may not take: the journal keeps 64 sealed segments open for
@@ -116,6 +116,8 @@ pub(super) async fn serve(
     (places, descriptors): (Places, u64),
     ((mut listeners, http), part): ((Listeners, Listener), StorePart),
 ) -> anyhow::Result<()> {
+    // A clear error at once, rather than spans that are refused later.
+    config.runtime.tracing.headers()?;
     let (keys, reloader) = (config.keys()?, Reloader::new(arguments, config)?);
     let (policies, http) = (Arc::new(reloader.identities()?.0), Arc::new(http));
     let mut opened = node::open(config, &policies, keys, (&mut listeners, &http, &part)).await?;
@@ -204,8 +206,15 @@ fn watches(config: &Config, runtime: &Runtime) -> JoinSet<()> {
     let mut watches = JoinSet::new();
     watches.spawn(alerts::watch_rules(config, runtime));
     watches.spawn(watch_links(runtime.clients(), runtime.links()));
-    if let (Some(traces), Some(url)) = (runtime.traces(), config.runtime.tracing.spans_url()) {
-        watches.spawn(export_spans(traces, (webhooks(), url), config.broker_name.clone()));
+    let tracing = &config.runtime.tracing;
+    if let (Some(traces), Some(url)) = (runtime.traces(), tracing.spans_url()) {
+        match tracing.headers() {
+            Ok(headers) => {
+                let poster = SpanPoster::new(url, headers);
+                watches.spawn(export_spans(traces, poster, config.broker_name.clone()));
+            }
+            Err(error) => tracing::error!(error = format!("{error:#}"), "spans are not exported"),
+        }
     }
     watches
 }
@@ -295,6 +304,7 @@ fn api_options(
         policies: Arc::new(move || of_policies.policies()),
         made_tenants: texts.made_tenants,
         redrives: texts.redrives,
+        entry_of: |id| postroad_ironmq::MessageId::parse(id).map(|id| (id.queue, id.tag)),
         reload,
         configuration,
         tenant_rules,

@@ -39,7 +39,8 @@ pub use cluster::{
 pub use dialler::{Diallers, Dials};
 pub use figures::StatsCollector;
 pub use http::{
-    ACCESS_KEYS_FILE, HttpEntry, HttpSocket, Network, Networks, Origins, PushOptions, SqsOptions, webhooks,
+    ACCESS_KEYS_FILE, HttpEntry, HttpSocket, Network, Networks, Origins, PushOptions, SpanPoster, SqsOptions,
+    webhooks,
 };
 pub use journal::NamedDoor;
 pub use link_watch::watch_links;

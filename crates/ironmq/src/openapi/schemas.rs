@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::reference;
 use crate::alerts::{ALERTS_MAX, SNOOZE_S_MAX, TRIGGER_MAX};
-use crate::call::{DELETED_MAX, POSTED_MAX, RESERVED_MAX, WAIT_S_MAX};
+use crate::call::{DELETED_MAX, POSTED_MAX, RESERVED_MAX, TraceHeaders, WAIT_S_MAX};
 use crate::id::NAME_CHARS_MAX;
 use crate::push;
 use crate::settings::{EXPIRATION_S, EXPIRATION_S_MAX, TIMEOUT_S_MAX};
@@ -30,6 +30,11 @@ pub fn schemas() -> Value {
 fn queue_name() -> Value {
     let name = "^[^\\u0000-\\u001F\\u007F-\\u009F]+$";
     json!({ "type": "string", "minLength": 1, "maxLength": NAME_CHARS_MAX, "pattern": name })
+}
+
+fn trace_header(name: &str) -> Value {
+    let description = format!("As the header {name} of the request, for this message (W3C Trace Context)");
+    json!({ "type": "string", "maxLength": TraceHeaders::BYTES_MAX, "description": description })
 }
 
 fn number(min: u64, max: u64) -> Value {
@@ -123,6 +128,8 @@ fn of_requests() -> Value {
             "body": { "type": "string" },
             "delay": number(0, EXPIRATION_S),
             "push_headers": reference("Headers"),
+            "traceparent": trace_header("traceparent"),
+            "tracestate": trace_header("tracestate"),
         })),
         "Reserve": object(&[], json!({
             "n": number(1, RESERVED_MAX),

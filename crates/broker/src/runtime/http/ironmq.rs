@@ -8,8 +8,8 @@ use bytes::Bytes;
 use postroad_ironmq::alerts::Alerts;
 use postroad_ironmq::push::{Acknowledged, of_webhook};
 use postroad_ironmq::{
-    ApiError, Call, Deleted, MessageId, Messages, NewMessage, Operation, Settings, ids_posted, message, msg,
-    names, push_statuses, queue_info, queue_name, queue_settings, touched,
+    ApiError, Call, Deleted, MessageId, Messages, NewMessage, Operation, Settings, TraceHeaders, ids_posted,
+    message, msg, names, push_statuses, queue_info, queue_name, queue_settings, touched,
 };
 use postroad_model::{
     Destination, Event, Handle, HandleAction, HandleEntries, LeaseAnswer, LeaseEvent, LeaseId,
@@ -19,7 +19,7 @@ use serde_json::Value;
 
 use super::client::{Answered, FrontClient, passed_over};
 use super::push::{PushHub, ToPusher};
-use super::stored::{BODY_BYTES_MAX, body_of, stored, with_body};
+use super::stored::{BODY_BYTES_MAX, Extras, body_of, stored, with_body};
 
 /// A lease of a message that is deleted at once: long enough for a slow disk.
 const DELETED_WITHIN_MS: u64 = 60_000;
@@ -67,12 +67,15 @@ async fn carry_out_other(
     let project = &call.project;
     let named = |queue: &str| queue_name(project, queue).map(|name| Destination::queue(&name));
     match call.operation {
-        Operation::Post { queue, messages } => post(client, named(&queue)?, messages).await,
+        Operation::Post { queue, messages } => {
+            post(client, named(&queue)?, messages, context_of(headers)).await
+        }
         Operation::Webhook { queue } => {
-            let to = named(&queue)?;
+            let (to, context) = (named(&queue)?, context_of(headers));
             let headers = headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
             let push_headers = of_webhook(headers)?;
-            post_bodies(client, to, vec![(body.clone(), 0, kept(&push_headers))]).await
+            let extras = Extras { push_headers: kept(&push_headers), context };
+            post_bodies(client, to, vec![(body.clone(), 0, extras)]).await
         }
         Operation::Get { queue, id } => get(client, named(&queue)?, id).await,
         Operation::Delete { queue, messages } => {
@@ -225,12 +228,23 @@ async fn configure(
     Ok(settings)
 }
 
-async fn post(client: &FrontClient, to: Destination, messages: Vec<NewMessage>) -> Done {
+/// Sends messages; those without a trace of their own have that of the request.
+async fn post(
+    client: &FrontClient,
+    to: Destination,
+    messages: Vec<NewMessage>,
+    context: Option<TraceHeaders>,
+) -> Done {
     let body = |message: NewMessage| {
-        let headers = kept(&message.push_headers);
-        (Bytes::from(message.body), message.delay_s, headers)
+        let context = message.context.or_else(|| context.clone());
+        let extras = Extras { push_headers: kept(&message.push_headers), context };
+        (Bytes::from(message.body), message.delay_s, extras)
     };
     post_bodies(client, to, messages.into_iter().map(body).collect()).await
+}
+
+fn context_of(headers: &hyper::HeaderMap) -> Option<TraceHeaders> {
+    TraceHeaders::of(|name| headers.get(name)?.to_str().ok().map(str::to_owned))
 }
 
 /// Headers for subscribers as they are kept with a message.
@@ -238,22 +252,18 @@ fn kept(headers: &BTreeMap<String, String>) -> Option<String> {
     (!headers.is_empty()).then(|| serde_json::json!(headers).to_string())
 }
 
-/// Sends bodies, each with its delay and its headers for subscribers.
-pub async fn post_bodies(
-    client: &FrontClient,
-    to: Destination,
-    bodies: Vec<(Bytes, u64, Option<String>)>,
-) -> Done {
+/// Sends bodies, each with its delay and its properties.
+pub async fn post_bodies(client: &FrontClient, to: Destination, bodies: Vec<(Bytes, u64, Extras)>) -> Done {
     let settings = match describe(client, &to).await {
         Ok(about) => Settings::of(about.options.as_ref()),
         Err(error) if error.status == 404 => Settings::default(),
         Err(error) => return Err(error),
     };
     let (now_ms, count) = (wall_ms(), bodies.len() as u64);
-    let message = |(body, delay_s, headers): (Bytes, u64, Option<String>)| {
+    let message = |(body, delay_s, extras): (Bytes, u64, Extras)| {
         let visible_at_ms = if delay_s == 0 { 0 } else { now_ms + delay_s * 1000 };
         let ends_ms = now_ms + (delay_s + settings.message_expiration_s) * 1000;
-        stored(body, now_ms, (ends_ms, visible_at_ms), headers)
+        stored(body, now_ms, (ends_ms, visible_at_ms), extras)
     };
     let messages = bodies.into_iter().map(message).collect();
     let posted = client.post(to, messages).await.map_err(|refusal| ApiError::of_refusal(&refusal))?;

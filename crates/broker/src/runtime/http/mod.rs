@@ -21,5 +21,5 @@ pub use entry::HttpEntry;
 pub use push::{Network, Networks, PushOptions, PushPart, drive, push_parts};
 pub use server::{HttpSocket, welcome};
 pub use sqs::{ACCESS_KEYS_FILE, SqsOptions, is_meant as is_sqs};
-pub use webhook::webhooks;
+pub use webhook::{SpanPoster, webhooks};
 pub use wire::Origins;

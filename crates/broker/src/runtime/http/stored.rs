@@ -5,6 +5,7 @@ use bytes::Bytes;
 use data_encoding::BASE64;
 use postroad_amqp::message::plain_text;
 use postroad_amqp::portable::write_portable;
+use postroad_ironmq::TraceHeaders;
 use postroad_model::portable::{Body, Headers, Portable, Text, Value};
 use postroad_model::{Encoding, Message, NORMAL_PRIORITY, Protocol};
 use postroad_node::read_portable;
@@ -15,13 +16,34 @@ pub const BODY_BYTES_MAX: u64 = 16 << 20;
 /// The property in which headers for subscribers are kept, as JSON.
 const PUSH_HEADERS: &str = "IronPushHeaders";
 
+/// Properties of a message that an HTTP client posts.
+#[derive(Clone, Debug, Default)]
+pub struct Extras {
+    /// Headers for subscribers, as JSON.
+    pub push_headers: Option<String>,
+    /// The trace of its sender.
+    pub context: Option<TraceHeaders>,
+}
+
+impl Extras {
+    fn properties(self) -> impl Iterator<Item = (Text, Value)> {
+        let (parent, state) = match self.context {
+            Some(TraceHeaders { parent, state }) => (Some(parent), state),
+            None => (None, None),
+        };
+        let all = [(PUSH_HEADERS, self.push_headers), ("traceparent", parent), ("tracestate", state)];
+        let given = all.into_iter().filter_map(|(name, text)| Some((name, text?)));
+        given.map(|(name, text)| (Text::from(name), Value::String(text.as_str().into())))
+    }
+}
+
 /// The message of a body, which ends and begins to be visible at these times; zero for never and at
-/// once. `push_headers` are those for subscribers, as JSON.
+/// once.
 pub fn stored(
     body: Bytes,
     now_ms: u64,
     (expires_at_ms, visible_at_ms): (u64, u64),
-    push_headers: Option<String>,
+    extras: Extras,
 ) -> Message {
     let body = match Text::from_utf8(body.clone()) {
         Some(text) => Body::Text(Some(text)),
@@ -34,9 +56,7 @@ pub fn stored(
         expires_at_ms: Some(signed(expires_at_ms)).filter(|ends| *ends != 0),
         ..Headers::default()
     };
-    let pushed =
-        push_headers.map(|headers| (Text::from(PUSH_HEADERS), Value::String(headers.as_str().into())));
-    let properties = pushed.into_iter().collect();
+    let properties = extras.properties().collect();
     let bytes = write_portable(&Portable { headers, properties, body, ..Portable::default() });
     let encoding = Encoding { protocol: Protocol::Amqp, version: 0 };
     let message =
@@ -107,15 +127,16 @@ mod tests {
     #[test]
     fn a_body_comes_out_as_it_went_in() {
         for body in [&b""[..], b"text", "größe".as_bytes()] {
-            let message = stored(Bytes::copy_from_slice(body), 1000, (0, 0), None);
+            let message = stored(Bytes::copy_from_slice(body), 1000, (0, 0), Extras::default());
             assert_eq!(body_of(&message).as_bytes(), body);
             assert!(text_of(&message).is_some());
             with_body(&message, |shown| assert_eq!(shown.as_bytes(), body));
         }
-        let binary = stored(Bytes::from_static(b"\xff\x00"), 1000, (0, 0), None);
+        let binary = stored(Bytes::from_static(b"\xff\x00"), 1000, (0, 0), Extras::default());
         with_body(&binary, |shown| assert_eq!(shown, "/wA="));
-        let pushed = stored(Bytes::new(), 1000, (0, 0), Some(r#"{"X-A":"b"}"#.to_owned()));
+        let extras = Extras { push_headers: Some(r#"{"X-A":"b"}"#.to_owned()), ..Extras::default() };
+        let pushed = stored(Bytes::new(), 1000, (0, 0), extras);
         assert_eq!(push_headers_of(&pushed), [("X-A".to_owned(), "b".to_owned())]);
-        assert_eq!(stored(Bytes::new(), 1000, (0, 1500), None).visible_at_ms(), 1500);
+        assert_eq!(stored(Bytes::new(), 1000, (0, 1500), Extras::default()).visible_at_ms(), 1500);
     }
 }

@@ -1,7 +1,8 @@
 //! Webhooks of alert rules: a JSON document is posted to a URL that the operator has configured.
 //!
 //! Push queues refuse private addresses, because any client may subscribe a URL. The URLs here come
-//! from the configuration alone, so any address is allowed.
+//! from the configuration alone, so any address is allowed. The same thread posts the spans of
+//! traced messages.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -9,6 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderValue, USER_AGENT};
 use postroad_admin::Post;
+use postroad_ironmq::push::Answer;
 use tokio::sync::{mpsc, oneshot};
 
 use super::push::{Network, Networks, Outgoing, start_sender};
@@ -28,20 +30,56 @@ pub fn webhooks() -> Post {
     })
 }
 
+/// Posts the spans of traced messages to a collector.
+pub struct SpanPoster {
+    sender: Option<mpsc::Sender<Outgoing>>,
+    /// Where.
+    pub url: String,
+    headers: HeaderMap,
+}
+
+impl SpanPoster {
+    /// To this URL, with these headers beside those of every request.
+    pub fn new(url: String, mut headers: HeaderMap) -> SpanPoster {
+        headers.extend(usual_headers());
+        SpanPoster { sender: start_sender(anywhere()).ok(), url, headers }
+    }
+
+    /// The answer; its status is 0 without one.
+    pub async fn post(&self, body: Bytes) -> Answer {
+        let gone = || Answer { error: "requests cannot be sent".to_owned(), ..Answer::default() };
+        let Some(sender) = &self.sender else { return gone() };
+        let (url, headers) = (self.url.clone(), self.headers.clone());
+        ask(sender, (url, headers, body)).await.unwrap_or_else(gone)
+    }
+}
+
+fn usual_headers() -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(USER_AGENT, HeaderValue::from_static("postroad"));
+    headers
+}
+
+/// The answer of the endpoint; `None` if the thread has ended.
+async fn ask(
+    sender: &mpsc::Sender<Outgoing>,
+    (url, headers, body): (String, HeaderMap, Bytes),
+) -> Option<Answer> {
+    let (answer, answered) = oneshot::channel();
+    let outgoing = Outgoing { url, headers, body, within: ANSWER_WITHIN, answer };
+    sender.send(outgoing).await.ok()?;
+    answered.await.ok()
+}
+
 fn anywhere() -> Networks {
     let all = ["0.0.0.0/0", "::/0"].iter().filter_map(|text| text.parse::<Network>().ok());
     Networks(all.collect())
 }
 
 async fn post(sender: &mpsc::Sender<Outgoing>, url: String, text: String) -> Result<(), String> {
-    let mut headers = HeaderMap::new();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    headers.insert(USER_AGENT, HeaderValue::from_static("postroad"));
-    let (answer, answered) = oneshot::channel();
-    let outgoing = Outgoing { url, headers, body: Bytes::from(text), within: ANSWER_WITHIN, answer };
-    let gone = "requests cannot be sent".to_owned();
-    sender.send(outgoing).await.map_err(|_| gone.clone())?;
-    let answer = answered.await.map_err(|_| gone)?;
+    let answer = ask(sender, (url, usual_headers(), Bytes::from(text))).await;
+    let answer = answer.ok_or_else(|| "requests cannot be sent".to_owned())?;
     match answer.status {
         200..300 => Ok(()),
         0 => Err(answer.error),

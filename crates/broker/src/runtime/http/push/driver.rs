@@ -22,6 +22,7 @@ use crate::runtime::connection::CoreHandle;
 use crate::runtime::http::bodies::Room;
 use crate::runtime::http::client::FrontClient;
 use crate::runtime::http::ironmq::{post_bodies, wall_ms};
+use crate::runtime::http::stored::Extras;
 use crate::runtime::http::stored::{BODY_BYTES_MAX, push_headers_of, raw_body_of};
 
 /// Pause after a reserve that finds nothing.
@@ -399,7 +400,7 @@ impl Outside {
     /// Posts to a queue of a project.
     pub async fn post(&self, project: &str, queue: &str, body: Bytes) -> Result<(), ApiError> {
         let to = Destination::queue(&queue_name(project, queue)?);
-        post_bodies(&self.client, to, vec![(body, 0, None)]).await.map(drop)
+        post_bodies(&self.client, to, vec![(body, 0, Extras::default())]).await.map(drop)
     }
 
     /// The endpoint is a queue of the same project.

@@ -178,6 +178,10 @@ async fn follow(
             // They were meant for the host that the subscriber has named.
             headers.remove(AUTHORIZATION);
             headers.remove(COOKIE);
+            let secret = headers.iter().filter(|(_, value)| value.is_sensitive());
+            for name in secret.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
+                headers.remove(name);
+            }
         }
         uri = next;
     }
