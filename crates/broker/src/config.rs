@@ -586,8 +586,7 @@ impl Config {
     pub fn check_file(file: &Path) -> anyhow::Result<Config> {
         let config = Config::of(Some(file))?;
         config.check_reach()?;
-        config.tls()?;
-        config.runtime.tracing.headers()?;
+        (config.tls()?, config.runtime.tracing.headers()?);
         config.users_of(config.users_text(&config.documents()).as_ref())?;
         config.keys()?;
         Ok(config)
@@ -611,7 +610,7 @@ impl Config {
     }
 
     /// A text whose file is in the data directory, under the name of the document.
-    fn text(&self, name: &'static str, documents: &Arc<Documents>) -> Text {
+    pub fn text(&self, name: &'static str, documents: &Arc<Documents>) -> Text {
         Text::new(name, &self.data.join(name), documents)
     }
 
@@ -629,11 +628,6 @@ impl Config {
     /// The text cannot be read.
     pub fn made_tenants(&self, documents: &Arc<Documents>) -> anyhow::Result<TenantBook> {
         Ok(TenantBook::open(self.text(TENANTS_FILE, documents))?)
-    }
-
-    /// The record of redrives.
-    pub fn redrives(&self, documents: &Arc<Documents>) -> Text {
-        self.text("redrives", documents)
     }
 
     /// Routes and alerts that tenants have declared.

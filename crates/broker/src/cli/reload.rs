@@ -83,6 +83,9 @@ struct NextVouchers {
     directory: Option<Option<Directory>>,
 }
 
+/// The record of redrives, in the data directory.
+const REDRIVES: &str = "redrives";
+
 /// The configuration in force, and the files of identities beside it.
 pub struct Reloader<'a> {
     arguments: &'a ServeArguments,
@@ -113,7 +116,7 @@ impl Reloader<'_> {
         let file = config.users_text(&documents).map(Arc::new);
         let (tokens, attempts) = (Arc::new(config.tokens(&documents)?), Arc::default());
         let made_tenants = Arc::new(config.made_tenants(&documents)?);
-        let redrives = config.redrives(&documents);
+        let redrives = config.text(REDRIVES, &documents);
         let tenant_rules = RefCell::new(config.tenant_rules(&documents)?);
         let running = RefCell::new(Settings::of(&text_of(arguments)?, arguments)?);
         let (config, versions) = (RefCell::new(config.clone()), Versions::new(&config.data));

@@ -6,8 +6,8 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use postroad_model::{RedriveCounts, RedriveId};
-use postroad_security::Text;
+use postroad_model::{RedriveCounts, RedriveId, Refusal};
+use postroad_security::{Text, UserError};
 use serde::{Deserialize, Serialize};
 
 use super::super::problem::Problem;
@@ -116,7 +116,8 @@ impl RedriveBook {
     }
 
     /// A redrive begins; durable before it moves the first message. Its number is made here.
-    pub async fn begin(&self, record: Record) -> Result<UnderWay, Problem> {
+    /// `None`: another node leads the store that has the record, so the redrive has no number.
+    pub async fn begin(&self, record: Record) -> Result<Option<UnderWay>, Problem> {
         let _writing = self.writing.lock().await;
         let mut all = self.all().await?;
         // The clock may have been set back.
@@ -126,7 +127,7 @@ impl RedriveBook {
     }
 
     /// A redrive goes on, with a further request.
-    pub async fn go_on(&self, id: u64, from: &str) -> Result<UnderWay, Problem> {
+    pub async fn go_on(&self, id: u64, from: &str) -> Result<Option<UnderWay>, Problem> {
         let _writing = self.writing.lock().await;
         let mut all = self.all().await?;
         let record = all.iter_mut().find(|record| record.id == id).ok_or_else(|| unknown(id))?;
@@ -161,11 +162,17 @@ impl RedriveBook {
         writing(move || text.replace(&written(all))).await
     }
 
-    async fn write(&self, all: Vec<Record>, id: u64) -> Result<UnderWay, Problem> {
+    async fn write(&self, all: Vec<Record>, id: u64) -> Result<Option<UnderWay>, Problem> {
         let text = self.text.clone();
-        writing(move || text.replace(&written(all))).await?;
+        let is_written = writing(move || match text.replace(&written(all)) {
+            Err(UserError::Refused(Refusal::NotLeader)) => Ok(false),
+            replaced => replaced.map(|()| true),
+        });
+        if !is_written.await? {
+            return Ok(None);
+        }
         self.running.lock().unwrap_or_else(PoisonError::into_inner).insert(id);
-        Ok(UnderWay { id, running: self.running.clone() })
+        Ok(Some(UnderWay { id, running: self.running.clone() }))
     }
 }
 
@@ -262,7 +269,7 @@ mod tests {
     #[tokio::test]
     async fn a_redrive_is_recorded_before_and_after() {
         let (_folder, book) = book();
-        let under_way = book.begin(record(5)).await.unwrap();
+        let under_way = book.begin(record(5)).await.unwrap().unwrap();
         let id = under_way.id();
         assert_eq!(book.one(id.0).await.unwrap().state, State::Running);
         assert_eq!(book.go_on(id.0, "queue://dead").await.err().unwrap().status, 409, "it is under way");
