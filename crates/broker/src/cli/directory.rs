@@ -1,7 +1,8 @@
 //! The directory (LDAP) that checks passwords of its users: connections to it, and their bounds.
 //!
 //! One task of the main thread takes the logins of all cores, and has a connection for each, of
-//! which there are few at a time. A directory that hangs costs the logins of its own users a
+//! which there are few at a time. Users with connections are looked for again over one connection,
+//! all of a round. A directory that hangs costs the logins of its own users a
 //! time-out, and after some of these not even that; nothing else waits for it.
 
 use std::sync::Arc;
@@ -11,8 +12,8 @@ use anyhow::Context;
 use bytes::{Buf, BytesMut};
 use hyper_rustls::ConfigBuilderExt;
 use postroad_security::ldap::{
-    Ask, Breaker, Conversation, Found, Ldap, LdapError, LdapRules, Outcome, Question, Response, Service,
-    Turn, frame_bytes, read, start_tls, unbind,
+    Ask, AskAll, Breaker, Conversation, Found, Ldap, LdapError, LdapRules, Outcome, Question, Response,
+    Round, Service, Turn, frame_bytes, read, start_tls, unbind,
 };
 use postroad_security::tls::{TlsClientFiles, load_client};
 use rustls::ClientConfig;
@@ -51,8 +52,32 @@ impl Drop for Directory {
     }
 }
 
-/// A login on its way to the task.
-type Asked = (Question, oneshot::Sender<Result<Found, LdapError>>);
+/// A request on its way to the task.
+enum Asked {
+    Login(Question, oneshot::Sender<Result<Found, LdapError>>),
+    Round(Vec<String>, oneshot::Sender<Round>),
+}
+
+impl Asked {
+    /// Ends once nothing waits for the answer any more.
+    async fn closed(&mut self) {
+        match self {
+            Asked::Login(_, answer) => answer.closed().await,
+            Asked::Round(_, answer) => answer.closed().await,
+        }
+    }
+
+    /// It is not done. The one who asked may have gone meanwhile.
+    fn refuse(self, error: LdapError) {
+        match self {
+            Asked::Login(_, answer) => drop(answer.send(Err(error))),
+            Asked::Round(mut users, answer) => {
+                users.truncate(1);
+                let _ = answer.send(users.into_iter().map(|user| (user, Err(error.clone()))).collect());
+            }
+        }
+    }
+}
 
 impl Directory {
     /// The directory of a configuration; `None` if it is the one that is known. The known one stays
@@ -81,7 +106,8 @@ impl Directory {
             timeout: config.timeout(),
             breaker: Breaker::default(),
         });
-        let ldap = Ldap::new(client.rules.clone(), config.remembered(), ask(asked, config.timeout()))?;
+        let asks = (ask(asked.clone(), config.timeout()), ask_all(asked));
+        let ldap = Ldap::new(client.rules.clone(), config.remembered(), asks)?;
         let ldap = Arc::new(ldap);
         let tasks = [tokio::spawn(client.run(questions)), tokio::spawn(recheck(ldap.clone()))];
         Ok(Some(Some(Directory { config: config.clone(), service, ldap, tasks })))
@@ -97,7 +123,7 @@ impl Directory {
 fn ask(asked: mpsc::Sender<Asked>, timeout: Duration) -> Ask {
     Box::new(move |question| {
         let (answer, answered) = oneshot::channel();
-        let sent = asked.try_send((question, answer));
+        let sent = asked.try_send(Asked::Login(question, answer));
         Box::pin(async move {
             sent.map_err(|_| LdapError::Busy)?;
             // It may wait for a connection as long again.
@@ -105,6 +131,21 @@ fn ask(asked: mpsc::Sender<Asked>, timeout: Duration) -> Ask {
             match tokio::time::timeout(2 * timeout, answered).await {
                 Ok(answer) => answer.map_err(|_| gone())?,
                 Err(_) => Err(LdapError::Busy),
+            }
+        })
+    })
+}
+
+/// Gives a round to the task. Each of its steps has a time-out.
+fn ask_all(asked: mpsc::Sender<Asked>) -> AskAll {
+    Box::new(move |users| {
+        let (answer, answered) = oneshot::channel();
+        let first = users.first().cloned().unwrap_or_default();
+        let sent = asked.try_send(Asked::Round(users, answer));
+        Box::pin(async move {
+            match sent {
+                Ok(()) => answered.await.unwrap_or_default(),
+                Err(_) => vec![(first, Err(LdapError::Busy))],
             }
         })
     })
@@ -141,24 +182,37 @@ impl Client {
     /// Takes logins while the directory is in use.
     async fn run(self: Arc<Client>, mut questions: mpsc::Receiver<Asked>) {
         let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-        while let Some((question, mut answer)) = questions.recv().await {
+        while let Some(mut asked) = questions.recv().await {
             let permit = tokio::select! {
                 permit = connections.clone().acquire_owned() => permit,
-                () = answer.closed() => continue,
+                () = asked.closed() => continue,
             };
             let Ok(permit) = permit else { return };
             if let Err(resting) = self.breaker.permit(Instant::now()) {
-                // The login may have gone meanwhile.
-                let _ = answer.send(Err(resting));
+                asked.refuse(resting);
                 continue;
             }
             let client = self.clone();
             tokio::spawn(async move {
-                let checked = client.check(question).await;
+                client.answer(asked).await;
                 drop(permit);
-                client.note(checked.as_ref().err());
-                let _ = answer.send(checked);
             });
+        }
+    }
+
+    async fn answer(&self, asked: Asked) {
+        match asked {
+            Asked::Login(question, answer) => {
+                let checked = self.check(question).await;
+                self.note(checked.as_ref().err());
+                // The login may have gone meanwhile.
+                let _ = answer.send(checked);
+            }
+            Asked::Round(users, answer) => {
+                let round = self.round(&users).await;
+                self.note(round.last().and_then(|(_, last)| last.as_ref().err()));
+                let _ = answer.send(round);
+            }
         }
     }
 
@@ -174,21 +228,80 @@ impl Client {
         }
     }
 
+    /// Asks for all of these users over one connection, with the first server that answers.
+    async fn round(&self, users: &[String]) -> Round {
+        let mut round = Round::new();
+        let Some((first, others)) = users.split_first() else { return round };
+        let mut last = LdapError::failed("no server is configured");
+        for server in &self.servers {
+            let begun = async {
+                let mut stream = self.connect(server).await?;
+                let (mut conversation, bind) =
+                    Conversation::begin(self.rules.clone(), &self.service, first, None);
+                send(&mut stream, &bind).await?;
+                let mut input = BytesMut::new();
+                let found = converse(&mut conversation, &mut stream, &mut input).await;
+                Ok((stream, conversation, input, found))
+            };
+            match self.in_time(begun).await {
+                Err(error) => last = of_server(server, &error),
+                Ok((_, _, _, Err(error))) if error.is_failure() => last = of_server(server, &error),
+                Ok((mut stream, mut conversation, mut input, found)) => {
+                    let goes_on = !found.as_ref().is_err_and(LdapError::is_own);
+                    round.push((first.clone(), found));
+                    if goes_on {
+                        let rest = (&mut conversation, &mut stream, &mut input);
+                        self.ask_others(rest, others, &mut round).await;
+                    }
+                    // A courtesy: the answers are there.
+                    let _ = self.in_time(send(&mut stream, &unbind(LAST_ID))).await;
+                    return round;
+                }
+            }
+        }
+        round.push((first.clone(), Err(last)));
+        round
+    }
+
+    /// The other users of a round; the first that the directory cannot tell of ends it.
+    async fn ask_others(
+        &self,
+        (conversation, stream, input): (&mut Conversation, &mut Stream, &mut BytesMut),
+        others: &[String],
+        round: &mut Round,
+    ) {
+        for user in others {
+            let request = conversation.again(user);
+            let found = self.in_time(async {
+                send(&mut *stream, &request).await?;
+                converse(&mut *conversation, &mut *stream, &mut *input).await
+            });
+            let found = found.await;
+            let ends = found.as_ref().is_err_and(LdapError::is_own);
+            round.push((user.clone(), found));
+            if ends {
+                return;
+            }
+        }
+    }
+
+    /// The time of one server.
+    fn each(&self) -> Duration {
+        self.timeout / u32::try_from(self.servers.len().max(1)).unwrap_or(1)
+    }
+
+    async fn in_time<T>(&self, step: impl Future<Output = Result<T, LdapError>>) -> Result<T, LdapError> {
+        let (each, late) = (self.each(), |ms: u128| LdapError::failed(&format!("no answer within {ms} ms")));
+        tokio::time::timeout(each, step).await.unwrap_or_else(|_| Err(late(each.as_millis())))
+    }
+
     /// Asks the servers in order, until one answers.
     async fn check(&self, question: Question) -> Result<Found, LdapError> {
         let Question { user, password } = question;
-        let each = self.timeout / u32::try_from(self.servers.len().max(1)).unwrap_or(1);
         let mut last = LdapError::failed("no server is configured");
         for server in &self.servers {
-            let asked = self.check_at(server, &user, password.clone());
-            let asked = tokio::time::timeout(each, asked).await;
-            let milliseconds = each.as_millis();
-            let late = || Err(LdapError::failed(&format!("no answer within {milliseconds} ms")));
-            match asked.unwrap_or_else(|_| late()) {
-                Err(error) if error.is_failure() => {
-                    let DirectoryServer { host, port, .. } = server;
-                    last = LdapError::failed(&format!("{host}:{port}: {error}"));
-                }
+            match self.in_time(self.check_at(server, &user, password.clone())).await {
+                Err(error) if error.is_failure() => last = of_server(server, &error),
                 answered => return answered,
             }
         }
@@ -201,49 +314,64 @@ impl Client {
         user: &str,
         password: Option<Box<str>>,
     ) -> Result<Found, LdapError> {
+        let mut stream = self.connect(server).await?;
+        let (mut conversation, first) =
+            Conversation::begin(self.rules.clone(), &self.service, user, password);
+        send(&mut stream, &first).await?;
+        let found = converse(&mut conversation, &mut stream, &mut BytesMut::new()).await?;
+        // A courtesy: the answer is there.
+        let _ = send(&mut stream, &unbind(LAST_ID)).await;
+        Ok(found)
+    }
+
+    async fn connect(&self, server: &DirectoryServer) -> Result<Stream, LdapError> {
         let mut stream = TcpStream::connect((&*server.host, server.port)).await.map_err(broken)?;
         stream.set_nodelay(true).map_err(broken)?;
         if self.start_tls {
             begin_tls(&mut stream).await?;
         }
         if !server.is_tls && !self.start_tls {
-            return self.converse(stream, user, password).await;
+            return Ok(Box::new(stream));
         }
         let name = ServerName::try_from(server.host.clone())
             .map_err(|error| LdapError::failed(&error.to_string()))?;
         let stream = TlsConnector::from(self.tls.clone()).connect(name, stream).await.map_err(broken)?;
-        self.converse(stream, user, password).await
+        Ok(Box::new(stream))
     }
+}
 
-    async fn converse(
-        &self,
-        mut stream: impl AsyncRead + AsyncWrite + Unpin,
-        user: &str,
-        password: Option<Box<str>>,
-    ) -> Result<Found, LdapError> {
-        let (mut conversation, first) =
-            Conversation::begin(self.rules.clone(), &self.service, user, password);
-        send(&mut stream, &first).await?;
-        let mut input = BytesMut::new();
-        loop {
-            let length = receive(&mut stream, &mut input).await?;
-            let turn = conversation.receive(&input[..length]);
-            input.advance(length);
-            match turn? {
-                Turn::Wait => {}
-                Turn::Send(request) => send(&mut stream, &request).await?,
-                Turn::Done(found) => {
-                    // A courtesy: the answer is there.
-                    let _ = send(&mut stream, &unbind(LAST_ID)).await;
-                    return Ok(found);
-                }
-            }
+/// A connection to a server, with or without TLS.
+type Stream = Box<dyn Duplex>;
+
+trait Duplex: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Duplex for S {}
+
+fn of_server(server: &DirectoryServer, error: &LdapError) -> LdapError {
+    let DirectoryServer { host, port, .. } = server;
+    LdapError::failed(&format!("{host}:{port}: {error}"))
+}
+
+/// Goes on with a conversation until the user is found, or is not.
+async fn converse(
+    conversation: &mut Conversation,
+    stream: &mut Stream,
+    input: &mut BytesMut,
+) -> Result<Found, LdapError> {
+    loop {
+        let length = receive(stream, input).await?;
+        let turn = conversation.receive(&input[..length]);
+        input.advance(length);
+        match turn? {
+            Turn::Wait => {}
+            Turn::Send(request) => send(stream, &request).await?,
+            Turn::Done(found) => return Ok(found),
         }
     }
 }
 
 /// The number of the last request, which has no answer.
-const LAST_ID: u32 = 100;
+const LAST_ID: u32 = i32::MAX as u32;
 
 async fn begin_tls(stream: &mut TcpStream) -> Result<(), LdapError> {
     send(stream, &start_tls(START_TLS_ID)).await?;

@@ -4,6 +4,7 @@
 //! ```text
 //! BindService → FindUser → FindGroups → BindUser → done
 //!                   └──────────┴── without group_base, without a password
+//!                                  done ──again──▶ FindUser, for the next user
 //! ```
 
 use std::sync::Arc;
@@ -20,6 +21,9 @@ const SIZE_LIMIT_EXCEEDED: u32 = 4;
 
 /// Groups that are looked for, at most.
 const GROUPS_MAX: u32 = 256;
+
+/// Bytes of all answers about one user, at most: an entry with thousands of groups, and its groups.
+pub const ANSWERS_BYTES_MAX: usize = 4 << 20;
 
 /// A user, as the directory describes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -68,6 +72,8 @@ pub struct Conversation {
     /// The number of the last request.
     id: u32,
     entries: Vec<Entry>,
+    /// Bytes of the answers about this user.
+    answer_bytes: usize,
     /// The distinguished name of the user.
     dn: String,
     found: Found,
@@ -88,6 +94,7 @@ impl Conversation {
             stage: Stage::BindService,
             id: FIRST_ID,
             entries: Vec::new(),
+            answer_bytes: 0,
             dn: String::new(),
             found: Found::default(),
         };
@@ -95,11 +102,25 @@ impl Conversation {
         (conversation, bind)
     }
 
+    /// Goes on with the groups of another user, once those of the last one are known, or it is not
+    /// known. Returns the next request.
+    pub fn again(&mut self, user: &str) -> Vec<u8> {
+        (self.user, self.stage) = (user.to_owned(), Stage::FindUser);
+        (self.found, self.answer_bytes) = (Found::default(), 0);
+        self.entries.clear();
+        self.dn.clear();
+        self.find_user()
+    }
+
     /// Takes a whole message of the directory.
     ///
     /// # Errors
     /// The user or password are wrong, or the directory cannot tell.
     pub fn receive(&mut self, message: &[u8]) -> Result<Turn, LdapError> {
+        self.answer_bytes = self.answer_bytes.saturating_add(message.len());
+        if ANSWERS_BYTES_MAX < self.answer_bytes {
+            return Err(LdapError::TooMuch { max: ANSWERS_BYTES_MAX });
+        }
         let (id, response) = messages::read(message)?;
         // Notices that no request asked for have the number 0: the directory ends the connection.
         if id != self.id {
@@ -264,6 +285,48 @@ mod tests {
                 });
             });
         })
+    }
+
+    #[test]
+    fn a_conversation_goes_on_with_other_users() {
+        let service = Service { dn: "cn=broker".to_owned(), password: "s".to_owned() };
+        let (mut conversation, _) = Conversation::begin(Arc::new(rules()), &service, "ann", None);
+        let mut last = Ok(Turn::Wait);
+        for answer in [ended(2, tag::BIND_RESPONSE, 0), ended(3, tag::SEARCH_DONE, 0)] {
+            last = conversation.receive(&answer);
+        }
+        assert_eq!(last, Err(LdapError::Wrong), "the first is not there");
+        let asked = conversation.again("bob");
+        assert!(asked.windows(3).any(|bytes| bytes == b"bob"), "{asked:?}");
+        for answer in [
+            entry(4, "uid=bob", &[("uid", &["bob"])]),
+            ended(4, tag::SEARCH_DONE, 0),
+            entry(5, "cn=orders", &[("cn", &["orders"])]),
+            ended(5, tag::SEARCH_DONE, 0),
+        ] {
+            last = conversation.receive(&answer);
+        }
+        let bob = Found { name: "bob".to_owned(), groups: vec!["orders".to_owned()] };
+        assert_eq!(last, Ok(Turn::Done(bob)));
+        conversation.again("cleo");
+        assert_eq!(conversation.receive(&ended(6, tag::SEARCH_DONE, 0)), Err(LdapError::Wrong));
+    }
+
+    #[test]
+    fn answers_about_one_user_have_a_size_at_most() {
+        let service = Service { dn: String::new(), password: String::new() };
+        let (mut conversation, _) = Conversation::begin(Arc::new(rules()), &service, "ann", None);
+        conversation.receive(&ended(2, tag::BIND_RESPONSE, 0)).unwrap();
+        let begun = conversation.answer_bytes;
+        let photograph = "x".repeat(1 << 19);
+        let large = entry(3, "cn=x", &[("photo", &[&photograph])]);
+        let fit = (ANSWERS_BYTES_MAX - begun) / large.len();
+        for number in 0..fit {
+            assert_eq!(conversation.receive(&large), Ok(Turn::Wait), "{number}");
+        }
+        assert_eq!(conversation.receive(&large), Err(LdapError::TooMuch { max: ANSWERS_BYTES_MAX }));
+        conversation.again("bob");
+        assert!(conversation.answer_bytes == 0 && conversation.entries.is_empty());
     }
 
     /// The result of these answers to a login of `ANN` with this password.

@@ -21,7 +21,7 @@ use postroad_model::Federated;
 
 pub use breaker::Breaker;
 use cache::{Active, Answers};
-pub use conversation::{Conversation, Found, Service, Turn};
+pub use conversation::{ANSWERS_BYTES_MAX, Conversation, Found, Service, Turn};
 pub use filter::{Filter, FilterError, Placeholder};
 pub use messages::{MESSAGE_BYTES_MAX, Outcome, Response, frame_bytes, read, start_tls, unbind};
 
@@ -86,6 +86,12 @@ pub enum LdapError {
     TooLong {
         /// Its length.
         bytes: usize,
+    },
+    /// It sends more than any user needs.
+    #[error("the directory sends more than {max} bytes about one user")]
+    TooMuch {
+        /// The limit.
+        max: usize,
     },
     /// It refuses a request.
     #[error("the directory refuses a request with the result {code}: {message}")]
@@ -156,6 +162,7 @@ impl LdapError {
             self,
             LdapError::Failed { .. }
                 | LdapError::TooLong { .. }
+                | LdapError::TooMuch { .. }
                 | LdapError::Service { .. }
                 | LdapError::Refused { code: 1 | 2 | 51 | 52 | 80, .. }
         )
@@ -174,10 +181,18 @@ pub struct Question {
 pub type Ask =
     Box<dyn Fn(Question) -> Pin<Box<dyn Future<Output = Result<Found, LdapError>> + Send>> + Send + Sync>;
 
+/// Users, by the names that the directory has for them, each with the answer about it.
+pub type Round = Vec<(String, Result<Found, LdapError>)>;
+
+/// Asks the directory for the groups of these users, one after the other over one connection. The
+/// answers end with the first that the directory cannot give. Waits for no thread.
+pub type AskAll = Box<dyn Fn(Vec<String>) -> Pin<Box<dyn Future<Output = Round> + Send>> + Send + Sync>;
+
 /// See the head of this file.
 pub struct Ldap {
     rules: Arc<LdapRules>,
     ask: Ask,
+    ask_all: AskAll,
     answers: Answers,
     active: Active,
 }
@@ -193,9 +208,13 @@ impl Ldap {
     ///
     /// # Errors
     /// The system provides no random numbers.
-    pub fn new(rules: Arc<LdapRules>, remembered: Duration, ask: Ask) -> Result<Ldap, UserError> {
+    pub fn new(
+        rules: Arc<LdapRules>,
+        remembered: Duration,
+        (ask, ask_all): (Ask, AskAll),
+    ) -> Result<Ldap, UserError> {
         let (answers, active) = (Answers::new(remembered)?, Active::default());
-        Ok(Ldap { rules, ask, answers, active })
+        Ok(Ldap { rules, ask, ask_all, answers, active })
     }
 
     /// The user with this password, if the directory was asked a short while ago.
@@ -224,11 +243,16 @@ impl Ldap {
     /// Asks again about each user that is connected. Those that the directory does not have any
     /// more, or in other groups, may not go on. `false` if the directory cannot tell.
     pub async fn recheck(&self) -> bool {
-        for user in self.active.recent(Instant::now()) {
-            let Some(name) = user.strip_prefix(LDAP_PREFIX) else { continue };
-            let found = (self.ask)(Question { user: name.to_owned(), password: None }).await;
+        let active = self.active.recent(Instant::now());
+        let names = active.iter().filter_map(|user| Some(user.strip_prefix(LDAP_PREFIX)?.to_owned()));
+        let names: Vec<String> = names.collect();
+        if names.is_empty() {
+            return true;
+        }
+        for (name, found) in (self.ask_all)(names).await {
+            let user = format!("{LDAP_PREFIX}{name}");
             let groups = match found.and_then(|found| Ok(federated(&self.rules, found)?)) {
-                Ok(known) if known.user == user => Some(known.groups),
+                Ok(known) if *known.user == *user => Some(known.groups),
                 Ok(_) | Err(LdapError::Wrong | LdapError::Name(_) | LdapError::Nameless { .. }) => None,
                 Err(error) if error.is_own() => return false,
                 Err(_) => continue,
@@ -306,11 +330,17 @@ mod tests {
     }
 
     fn ldap(answer: Result<Found, LdapError>) -> Ldap {
+        let again = answer.clone();
         let ask: Ask = Box::new(move |_| {
             let answer = answer.clone();
             Box::pin(async move { answer })
         });
-        Ldap::new(Arc::new(rules()), Duration::from_secs(60), ask).unwrap()
+        let ask_all: AskAll = Box::new(move |users| {
+            let of = |user: String| (user, again.clone());
+            let round: Round = users.into_iter().map(of).collect();
+            Box::pin(async move { round })
+        });
+        Ldap::new(Arc::new(rules()), Duration::from_secs(60), (ask, ask_all)).unwrap()
     }
 
     /// The result of a future that does not wait.

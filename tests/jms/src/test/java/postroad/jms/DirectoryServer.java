@@ -3,6 +3,9 @@ package postroad.jms;
 import com.unboundid.ldap.listener.InMemoryDirectoryServer;
 import com.unboundid.ldap.listener.InMemoryDirectoryServerConfig;
 import com.unboundid.ldap.listener.InMemoryListenerConfig;
+import com.unboundid.ldap.listener.interceptor.InMemoryInterceptedSearchRequest;
+import com.unboundid.ldap.listener.interceptor.InMemoryInterceptedSimpleBindRequest;
+import com.unboundid.ldap.listener.interceptor.InMemoryOperationInterceptor;
 import com.unboundid.ldap.sdk.Modification;
 import com.unboundid.ldap.sdk.ModificationType;
 import com.unboundid.util.ssl.KeyStoreKeyManager;
@@ -12,6 +15,7 @@ import java.net.InetAddress;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.attribute.PosixFilePermissions;
+import java.util.concurrent.atomic.AtomicInteger;
 
 /**
  * A directory with the users ann and bob, whose passwords are secret-ann and secret-bob. Ann is in the
@@ -24,6 +28,9 @@ final class DirectoryServer implements AutoCloseable {
     private final Certificates certificates;
     private final int[] ports;
     private final Path password;
+    /** Logins, and searches, so far. */
+    final AtomicInteger binds = new AtomicInteger();
+    final AtomicInteger searches = new AtomicInteger();
 
     DirectoryServer() throws Exception {
         certificates = new Certificates();
@@ -31,6 +38,17 @@ final class DirectoryServer implements AutoCloseable {
         config.setSchema(null);
         config.addAdditionalBindCredentials("cn=broker", "secret");
         config.setAuthenticationRequiredOperationTypes(com.unboundid.ldap.sdk.OperationType.SEARCH);
+        config.addInMemoryOperationInterceptor(new InMemoryOperationInterceptor() {
+            @Override
+            public void processSimpleBindRequest(InMemoryInterceptedSimpleBindRequest request) {
+                binds.incrementAndGet();
+            }
+
+            @Override
+            public void processSearchRequest(InMemoryInterceptedSearchRequest request) {
+                searches.incrementAndGet();
+            }
+        });
         InetAddress here = InetAddress.getByName("127.0.0.1");
         SSLUtil tls = new SSLUtil(
                 new KeyStoreKeyManager(certificates.file("broker.p12"), Certificates.PASSWORD.toCharArray(), "PKCS12", "broker"),

@@ -122,6 +122,24 @@ class DirectoryTest extends JmsTest {
     }
 
     @Test
+    void connectedUsersAreLookedForOverOneConnection() throws Exception {
+        directory.add("cleo");
+        for (String user : List.of("ann", "bob", "cleo")) {
+            connect(user, "secret-" + user);
+        }
+        int binds = directory.binds.get();
+        int searches = directory.searches.get();
+        long until = System.nanoTime() + TimeUnit.SECONDS.toNanos(60);
+        // A round asks for each user and its groups; with the end of one that is under way.
+        while (directory.searches.get() < searches + 12 && System.nanoTime() < until) {
+            Thread.sleep(100);
+        }
+        assertTrue(directory.searches.get() >= searches + 12, "users are not looked for again");
+        int logins = directory.binds.get() - binds;
+        assertTrue(1 <= logins && logins <= 3, logins + " logins in two rounds of three users");
+    }
+
+    @Test
     void aDirectoryThatIsDownOrHangsHoldsUpItsOwnUsersAlone() throws Exception {
         Connection before = connect("ann", "secret-ann");
         directory.slowDown(60_000);
