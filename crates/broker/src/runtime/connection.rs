@@ -142,6 +142,7 @@ pub async fn serve(
         begun,
         alarm: Alarm::new(begun),
         is_known: false,
+        was_refused: false,
         listens: true,
         unread_bytes: 0,
         body: None,
@@ -230,6 +231,8 @@ struct Task {
     alarm: Alarm,
     /// Whether the layers have heard that it is known who the peer is.
     is_known: bool,
+    /// A login of the client was refused.
+    was_refused: bool,
     /// Whether the socket is read.
     listens: bool,
     /// Bytes that waited in the socket when last it was looked for signs of life.
@@ -512,6 +515,7 @@ impl Task {
     /// From the login on events need the permissions of the user, and the connection ends with its
     /// credential. It is refused if its tenant has no place for it.
     fn identify(&mut self, answer: LoginAnswer) -> LoginAnswer {
+        self.was_refused |= matches!(answer, LoginAnswer::Refused { .. });
         let LoginAnswer::Welcome { principal, .. } = &answer else { return answer };
         let principal = principal.clone();
         let permit = self.handle.core.borrow().places().borrow().permit(&principal);
@@ -736,7 +740,11 @@ impl Task {
 
     /// Reports the end of the connection to the partitions and to its link.
     fn end(&mut self, parting: &Parting) {
-        tell(parting, self.peer, self.link.as_ref());
+        match self.was_refused {
+            // The log has its login, or the number of such logins: see `FailedLogins`.
+            true => tracing::debug!(peer = %self.peer, reason = reason_of(parting), "connection ended"),
+            false => tell(parting, self.peer, self.link.as_ref()),
+        }
         self.end_link(parting);
         self.session.close(&mut self.events);
         self.handle.handover.count(&mut self.is_counted, Underway::default);
