@@ -102,6 +102,9 @@ export interface Queue {
   dropped: number;
   is_moving: boolean;
   is_paused: boolean;
+  /** The peer of the link that has made the subscription for its own subscribers. */
+  link_peer: string | null;
+  link_state: "linked" | "down" | "none" | null;
 }
 
 export interface Connection {

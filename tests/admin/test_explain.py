@@ -114,6 +114,30 @@ class Links(unittest.TestCase):
             [text] = until(f"{queue}: {code}", found)
             self.assertIn(says, text)
 
+    def test_consumers_that_are_too_far_away_are_named(self):
+        def broker(name, to=None):
+            link = "" if to is None else f'[[bridge]]\nname = "on"\nto = ["tcp://127.0.0.1:{to.openwire}"]\n'
+            started = Broker(f'broker_name = "{name}"\n{link}').start()
+            self.addCleanup(started.stop)
+            return started
+
+        east = broker("east")
+        middle = broker("middle", east)
+        operator = Operator(broker("west", middle))
+        command = [BINARY, "receive", "far", "--url", f"tcp://127.0.0.1:{east.openwire}", "--follow"]
+        consumer = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.addCleanup(consumer.wait, 30)
+        self.addCleanup(consumer.kill)
+        operator.send("far", "one")
+
+        def found():
+            verdicts = operator.api("GET", "queues/far/explain")["queue_verdicts"]
+            return [verdict for verdict in verdicts if verdict["code"] == "link_hop_limit"]
+
+        [verdict] = until("the hop limit", found)
+        self.assertIn("Consumers behind middle want the queue", verdict["text"])
+        self.assertIn("Raise consumer_ttl", verdict["remedy"])
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -43,6 +43,26 @@ class Cluster(unittest.TestCase):
     def client(self, node):
         return iron_mq.IronMQ(host="127.0.0.1", port=node.http, protocol="http", project_id="p1", token="any")
 
+    def test_a_node_without_a_leader_explains_why_nothing_is_delivered(self):
+        self.leader()
+        last, *others = self.nodes
+        for node in others:
+            node.kill()
+        until = time.monotonic() + 60
+        answer = None
+        while time.monotonic() < until:
+            url = f"http://127.0.0.1:{last.http}/api/v1/queues/orders/explain"
+            try:
+                answer = requests.get(url, timeout=5, allow_redirects=False)
+                if answer.status_code == 200 and answer.json()["queue_verdicts"][0]["code"] == "no_leader":
+                    break
+            except requests.RequestException:
+                pass
+            time.sleep(0.2)
+        [verdict] = answer.json()["queue_verdicts"]
+        self.assertIn("has no leader", verdict["text"])
+        self.assertIn("majority", answer.json()["remedy"])
+
     def test_reservations_alerts_and_pushes_outlive_the_leader(self):
         receiver = Receiver()
         self.addCleanup(receiver.close)

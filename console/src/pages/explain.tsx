@@ -4,7 +4,7 @@
 import { pathOf } from "../api";
 import { count, duration, micros, plural, rate } from "../format";
 import { usePoll } from "../live";
-import { CheckIcon, CloseIcon } from "../ui/icons";
+import { CheckIcon, CloseIcon, AlarmIcon } from "../ui/icons";
 import { Failure, Loading } from "../ui/state";
 
 interface Verdict {
@@ -62,12 +62,14 @@ export function Explain({ queue, message }: { queue: string; message?: string })
     <>
       <section className="explain card" aria-label="Why messages are not delivered">
         <div className={isWell ? "answer is-good" : "answer is-warning"}>
-          {isWell ? <CheckIcon /> : <CloseIcon />}
+          {isWell ? <CheckIcon /> : <AlarmIcon />}
           <div>
-            <p className="answer-text">{summary}</p>
+            <p className="answer-text">
+              <Prose text={summary} />
+            </p>
             {remedy !== null && (
               <p>
-                <strong>The smallest change:</strong> {remedy}
+                <strong>The smallest change:</strong> <Prose text={remedy} />
               </p>
             )}
           </div>
@@ -103,12 +105,14 @@ function LastMinute({ growth }: { growth: Growth }) {
     <section className="explain card" aria-label="The last minute">
       <h2>The last minute: does the queue grow?</h2>
       <div className={remedy === null ? "answer is-good" : "answer is-warning"}>
-        {remedy === null ? <CheckIcon /> : <CloseIcon />}
+        {remedy === null ? <CheckIcon /> : <AlarmIcon />}
         <div>
-          <p className="answer-text">{text}</p>
+          <p className="answer-text">
+            <Prose text={text} />
+          </p>
           {remedy !== null && (
             <p>
-              <strong>To keep up:</strong> {remedy}
+              <strong>To keep up:</strong> <Prose text={remedy} />
             </p>
           )}
         </div>
@@ -172,6 +176,13 @@ function WorkerRow({ worker }: { worker: Worker }) {
   );
 }
 
+/** A sentence of the broker: selectors and commands stand between backticks. */
+function Prose({ text }: { text: string }) {
+  const parts = text.split("`");
+  // The place of a part never changes within a sentence.
+  return parts.map((part, place) => (place % 2 === 1 ? <code key={`${place} ${part}`}>{part}</code> : part));
+}
+
 function Verdicts({ all }: { all: Verdict[] }) {
   return (
     <ul className="verdicts">
@@ -182,8 +193,14 @@ function Verdicts({ all }: { all: Verdict[] }) {
           </span>
           <div>
             {consumer !== undefined && <div className="mono verdict-of">{consumer}</div>}
-            <div>{text}</div>
-            {blocks && remedy !== undefined && <div className="faint">{remedy}</div>}
+            <div>
+              <Prose text={text} />
+            </div>
+            {blocks && remedy !== undefined && (
+              <div className="faint">
+                <Prose text={remedy} />
+              </div>
+            )}
           </div>
         </li>
       ))}

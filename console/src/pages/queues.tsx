@@ -36,6 +36,7 @@ export function QueuesPage() {
             </Link>
           )}
           {queue.kind !== "queue" && <Badge>{queue.kind}</Badge>}
+          {queue.link_peer !== null && <Badge tone={queue.link_state === "linked" ? "info" : "warning"}>{queue.link_state === "linked" ? `link to ${queue.link_peer}` : `link to ${queue.link_peer}: ${queue.link_state === "down" ? "down" : "not configured"}`}</Badge>}
           {queue.is_moving && <Badge tone="info">moving</Badge>}
           {queue.is_paused && <Badge tone="warning">paused</Badge>}
           {queue.messages > 0 && queue.consumers === 0 && <Badge tone="warning">no consumer</Badge>}

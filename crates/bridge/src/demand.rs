@@ -14,8 +14,8 @@ use std::sync::Arc;
 
 use postroad_model::{
     self as model, Attach, ConsumerKey, ConsumerMode, ConsumerNotice, Deadline, Delivered, Destination,
-    DestinationKind, DetachCause, EntryTag, Event, LinkFigures, NetworkPath, Outcome, Page, PartitionId,
-    Refusal, Settle, Share, Ticket,
+    DestinationKind, DetachCause, EntryTag, Event, LinkBar, LinkFigures, NetworkPath, Outcome, Page,
+    PartitionId, Refusal, Settle, Share, Ticket,
 };
 use postroad_openwire::network::{
     CreditQuestion, DURABLE_PREFIX, Demand, FORWARDER_NUMBER, FORWARDER_TICKET, Forwarder, INBOUND, Link,
@@ -186,13 +186,26 @@ impl DemandEngine {
         let Some(link) = &self.link else { return Ok(()) };
         let hops = i64::try_from(consumer.path.len()).unwrap_or(i64::MAX);
         let is_far = 0 <= self.options.consumer_ttl && i64::from(self.options.consumer_ttl) <= hops;
-        if consumer.browses || is_far || consumer.path.contains(&link.broker_id) {
+        if consumer.browses {
             return Ok(());
         }
         let holder = match &consumer.subscription {
             Some(subscription) => holder_of(subscription),
             None => consumer.id.clone(),
         };
+        let bar = match consumer.path.contains(&link.broker_id) {
+            true => Some(LinkBar::OwnPath),
+            false => is_far.then_some(LinkBar::TooFar),
+        };
+        if let Some(bar) = bar {
+            let is_here = |source: &&Destination| {
+                let is_queue = source.kind == DestinationKind::Queue && !source.temporary;
+                is_queue && !source.is_pattern() && self.options.share.has(source)
+            };
+            let sources = consumer.sources.iter().filter(is_here);
+            sources.for_each(|source| link.figures.queues.barred(source, &holder, bar));
+            return Ok(());
+        }
         let (sources, excluded): (Vec<_>, Vec<_>) =
             consumer.sources.iter().cloned().partition(|source| self.is_permitted(source));
         let can_wait = |source: &&Destination| source.kind == DestinationKind::Queue && !source.temporary;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use postroad_model::{
     Ask, ConsumerKey, ConsumerMode, Destination, EntryTag, Explained, Message, Page, QueueId, Refusal, Row,
-    Verdict, VerdictRow,
+    Settler, Verdict, VerdictRow,
 };
 
 use crate::connection::outbox_is_full;
@@ -200,7 +200,13 @@ impl<'p> Explainer<'p> {
             let oldest_ms = consumer.held.oldest_ms().unwrap_or(self.0.now_ms);
             let for_ms = self.0.now_ms.saturating_sub(oldest_ms);
             let (held, in_transaction) = (consumer.held.len() as u64, self.has_settled_all(consumer));
-            return Verdict::NoCredit { held, in_transaction, for_ms };
+            let oldest = consumer.held.oldest();
+            let prepared = oldest.and_then(|tag| self.settled_by_prepared(queue.id, tag));
+            let prepared = prepared.and_then(|verdict| match verdict {
+                Verdict::Prepared { transaction, branch, .. } => Some(Settler { transaction, branch }),
+                _ => None,
+            });
+            return Verdict::NoCredit { held, in_transaction, for_ms, prepared };
         }
         let limit = self.lease_limit(queue.id).filter(|_| is_reserving(&self.0.leader, key));
         // A selector has to see the message first, which is read for that.

@@ -110,7 +110,7 @@ fn the_named_cause_once_removed_delivers_the_message() {
             "no credit: how many are held, and since when",
             plain(),
             "time 100\nattach 1.1 a 2\nsend 2 a m\ntime 150\nsend 2 a n\ntime 350\nsend 2 a o",
-            Verdict::NoCredit { held: 2, in_transaction: false, for_ms: 250 },
+            Verdict::NoCredit { held: 2, in_transaction: false, for_ms: 250, prepared: None },
             Change::Settle,
             "accept 1.1 m\ncredit 1.1 1",
             "ok 1.1<o",
@@ -119,7 +119,7 @@ fn the_named_cause_once_removed_delivers_the_message() {
             "the client asks for nothing",
             plain(),
             "attach 1.1 a 0\nsend 2 a m",
-            Verdict::NoCredit { held: 0, in_transaction: false, for_ms: 0 },
+            Verdict::NoCredit { held: 0, in_transaction: false, for_ms: 0, prepared: None },
             Change::GiveCredit,
             "credit 1.1 1",
             "1.1<m",
@@ -191,7 +191,7 @@ fn the_named_cause_once_removed_delivers_the_message() {
             "no credit, and all that it has is in an open transaction",
             plain(),
             "time 100\nattach 1.1 a 1\nsend 2 a m\naccept 1.1 m tx=1\nsend 2 a n\ntime 300",
-            Verdict::NoCredit { held: 1, in_transaction: true, for_ms: 200 },
+            Verdict::NoCredit { held: 1, in_transaction: true, for_ms: 200, prepared: None },
             Change::EndTransaction,
             "commit 1 1\ncredit 1.1 1",
             "ok 1.1<n",
@@ -258,7 +258,7 @@ fn each_consumer_has_its_verdict() {
         let of_consumers = rows.into_iter().filter(|row| row.consumer.is_some());
         of_consumers.map(|row| (row.name.to_string(), row.verdict)).collect()
     };
-    let no_credit = || Verdict::NoCredit { held: 1, in_transaction: false, for_ms: 0 };
+    let no_credit = || Verdict::NoCredit { held: 1, in_transaction: false, for_ms: 0, prepared: None };
     let group = |owner: &str| Verdict::Group { group: "g".into(), owner: Some(owner.into()) };
     for (case, script, want) in [
         (
@@ -276,14 +276,14 @@ fn each_consumer_has_its_verdict() {
             "make 1 a\npause 1 a\nattach 1.1 a 9\nsend 3 a m\nattach 2.1 a 0 operator\nattach 3.1 a 9 browse",
             vec![
                 ("1.1", Verdict::Paused),
-                ("2.1", Verdict::NoCredit { held: 0, in_transaction: false, for_ms: 0 }),
+                ("2.1", Verdict::NoCredit { held: 0, in_transaction: false, for_ms: 0, prepared: None }),
                 ("3.1", Verdict::Browses),
             ],
         ),
         (
             "a member of a consumer of a pattern has the name of the whole",
             "make 1 a\nattach 1.1 a.> 0\nsend 3 a m",
-            vec![("1.1", Verdict::NoCredit { held: 0, in_transaction: false, for_ms: 0 })],
+            vec![("1.1", Verdict::NoCredit { held: 0, in_transaction: false, for_ms: 0, prepared: None })],
         ),
     ] {
         let mut bench = plain();
@@ -296,7 +296,7 @@ fn each_consumer_has_its_verdict() {
     bench.run("time 100\nattach 1.1 a 1\nsend 3 a m\nattach 2.1 a 0\ntime 400\ntime 700");
     let want = vec![
         ("1.1".to_owned(), Verdict::TooSlow { taken_back: 1 }),
-        ("2.1".to_owned(), Verdict::NoCredit { held: 0, in_transaction: false, for_ms: 0 }),
+        ("2.1".to_owned(), Verdict::NoCredit { held: 0, in_transaction: false, for_ms: 0, prepared: None }),
     ];
     assert_eq!(named(rows(&mut bench, Explained::Next)), want);
 }
@@ -318,8 +318,34 @@ fn a_message_behind_others_waits_for_its_turn() {
     let all = rows(&mut bench, Explained::Entry(EntryTag(2)));
     assert!(all.iter().any(|row| row.verdict == behind), "{all:?}");
     let got = cause(&mut bench, Explained::Entry(EntryTag(2)));
-    assert_eq!(got, Some((Verdict::NoCredit { held: 2, in_transaction: false, for_ms: 0 }, Change::Settle)));
+    assert_eq!(
+        got,
+        Some((
+            Verdict::NoCredit { held: 2, in_transaction: false, for_ms: 0, prepared: None },
+            Change::Settle
+        ))
+    );
     assert_eq!(bench.run("credit 1.1 2"), "1.1<b 1.1<c");
+}
+
+#[test]
+fn a_prefetch_that_a_prepared_transaction_fills_names_it() {
+    for partitions in [1, 2] {
+        let mut bench = Bench::new(settings(partitions));
+        bench.run("send 3 a m\nsend 3 a n\nattach 1.1 a 1\naccept 1.1 m tx=1\nend 1 1 x\nprepare 1 x");
+        let Some((Verdict::NoCredit { held: 1, prepared: Some(of), .. }, Change::Decide)) =
+            cause(&mut bench, Explained::Next)
+        else {
+            panic!("{partitions}: {:?}", rows(&mut bench, Explained::Next));
+        };
+        let named = rows(&mut bench, Explained::Transaction(of.transaction));
+        assert!(
+            matches!(&named[..], [VerdictRow { verdict: Verdict::Prepared { branch: Some(_), .. }, .. }]),
+            "{partitions}: {named:?}"
+        );
+        bench.run("decide 2 x commit");
+        assert!(bench.run("credit 1.1 1").contains("1.1<n"), "{partitions}");
+    }
 }
 
 #[test]

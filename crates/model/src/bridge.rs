@@ -61,6 +61,17 @@ pub struct LinkFigures {
 #[derive(Debug, Default)]
 pub struct LinkQueues(Mutex<QueuesOfLink>);
 
+/// Why a link does not serve a queue that consumers at its peer read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LinkBar {
+    /// Its include or exclude leaves the queue out.
+    Excluded,
+    /// The demand has passed as many brokers as its `consumer_ttl` permits.
+    TooFar,
+    /// The demand has passed this broker: the consumers have another path to it.
+    OwnPath,
+}
+
 /// See [`LinkQueues`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QueuesOfLink {
@@ -68,6 +79,8 @@ pub struct QueuesOfLink {
     pub read: BTreeMap<ConsumerKey, Destination>,
     /// Queues that the options of the link exclude, with the remote consumer that reads each.
     pub excluded: BTreeSet<(Destination, Arc<str>)>,
+    /// Queues that remote consumers read which the link does not serve, by its rules for networks.
+    pub barred: BTreeSet<(Destination, Arc<str>, LinkBar)>,
 }
 
 impl LinkQueues {
@@ -99,11 +112,22 @@ impl LinkQueues {
         }
     }
 
+    /// A remote consumer reads a queue, and the link does not serve it.
+    pub fn barred(&self, queue: &Destination, by: &Arc<str>, bar: LinkBar) {
+        let mut queues = self.lock();
+        if queues.barred.len() < LinkQueues::LISTED_MAX {
+            queues.barred.insert((queue.clone(), by.clone(), bar));
+        }
+    }
+
     /// This remote consumer has gone.
     pub fn released(&self, by: &Arc<str>) {
         let mut queues = self.lock();
         if !queues.excluded.is_empty() {
             queues.excluded.retain(|(_, holder)| holder != by);
+        }
+        if !queues.barred.is_empty() {
+            queues.barred.retain(|(_, holder, _)| holder != by);
         }
     }
 
@@ -146,12 +170,15 @@ mod tests {
         for number in 0..2 * LinkQueues::LISTED_MAX as u32 {
             queues.subscribed(key(number), &Destination::queue(&format!("q{number}")));
             queues.excluded(&Destination::queue(&format!("x{number}")), &format!("c{}", number % 2).into());
+            let by = format!("c{}", number % 2).into();
+            queues.barred(&Destination::queue(&format!("x{number}")), &by, LinkBar::TooFar);
         }
-        let QueuesOfLink { read, excluded } = queues.copy();
-        assert_eq!((read.len(), excluded.len()), (LinkQueues::LISTED_MAX, LinkQueues::LISTED_MAX));
+        let QueuesOfLink { read, excluded, barred } = queues.copy();
+        let max = LinkQueues::LISTED_MAX;
+        assert_eq!((read.len(), excluded.len(), barred.len()), (max, max, max));
         queues.unsubscribed(key(0));
         queues.released(&"c0".into());
-        let QueuesOfLink { read, excluded } = queues.copy();
-        assert_eq!((read.len(), excluded.len()), (LinkQueues::LISTED_MAX - 1, LinkQueues::LISTED_MAX / 2));
+        let QueuesOfLink { read, excluded, barred } = queues.copy();
+        assert_eq!((read.len(), excluded.len(), barred.len()), (max - 1, max / 2, max / 2));
     }
 }

@@ -48,6 +48,16 @@ impl VerdictRow {
     }
 }
 
+/// A prepared transaction, with the branch of a distributed transaction that it is, where that is
+/// known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settler {
+    /// The transaction.
+    pub transaction: TransactionId,
+    /// Its branch.
+    pub branch: Option<Arc<str>>,
+}
+
 /// See [`VerdictRow`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
@@ -183,6 +193,8 @@ pub enum Verdict {
         in_transaction: bool,
         /// Age of the oldest of them.
         for_ms: u64,
+        /// The prepared transaction that settles the oldest of them, if one does.
+        prepared: Option<Settler>,
     },
     /// It was slow, and its messages were taken back: it gets nothing before it settles.
     TooSlow {
@@ -272,7 +284,8 @@ impl Verdict {
             Verdict::Held { in_transaction: true, .. }
             | Verdict::Settled { .. }
             | Verdict::Uncommitted { .. }
-            | Verdict::NoCredit { in_transaction: true, .. } => Change::EndTransaction,
+            | Verdict::NoCredit { in_transaction: true, prepared: None, .. } => Change::EndTransaction,
+            Verdict::Prepared { .. } | Verdict::NoCredit { prepared: Some(_), .. } => Change::Decide,
             Verdict::NoCredit { held: 0, .. } => Change::GiveCredit,
             Verdict::Moving { held: 0, .. } => Change::EndTransaction,
             Verdict::Held { .. }
@@ -280,7 +293,6 @@ impl Verdict {
             | Verdict::NoCredit { .. }
             | Verdict::TooSlow { .. } => Change::Settle,
             Verdict::OutboxFull { .. } => Change::Read,
-            Verdict::Prepared { .. } => Change::Decide,
             Verdict::Reserved { .. } | Verdict::LeaseLimit { .. } | Verdict::Group { owner: None, .. } => {
                 Change::Release
             }
@@ -381,7 +393,7 @@ mod tests {
     #[test]
     fn the_message_decides_before_its_queue_and_that_before_consumers() {
         let held = || Verdict::Held { by: "c".into(), in_transaction: false, for_ms: 1 };
-        let no_credit = || Verdict::NoCredit { held: 3, in_transaction: false, for_ms: 9 };
+        let no_credit = || Verdict::NoCredit { held: 3, in_transaction: false, for_ms: 9, prepared: None };
         let selector =
             || Verdict::Selector { selector: "a = 1".into(), facts: Vec::new(), is_exclusive: false };
         let uncommitted = || Verdict::Uncommitted {

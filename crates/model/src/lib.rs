@@ -43,7 +43,7 @@ pub use ask::{
     Ask, BindingRow, ConnectionRow, ConsumerRow, Inquiry, Order, Page, PageMaker, ProducerRow, Question,
     QueueRow, Row, RowKey, ScheduleRecord, ScheduleRow, SessionRow, SortBy, TopicRow,
 };
-pub use bridge::{Figure, LinkFigures, LinkQueues, LinkedPeer, QueuesOfLink};
+pub use bridge::{Figure, LinkBar, LinkFigures, LinkQueues, LinkedPeer, QueuesOfLink};
 pub use command::{
     Binding, Changes, Command, Compression, Durability, LINK_INBOUND, LINK_PREFIX, LeaseEnd, Sent,
     SettleCause, Settlement, Subscription, Urgency,
@@ -60,7 +60,7 @@ pub use event::{
     Attach, CarriedPiece, ConsumerMode, Decision, Delivered, Event, Hold, Outcome, Pace, Peer, Publish,
     Retain, RoutedSend, Routing, Settle, Share,
 };
-pub use explain::{Change, Decisive, Explained, Verdict, VerdictRow, decisive};
+pub use explain::{Change, Decisive, Explained, Settler, Verdict, VerdictRow, decisive};
 pub use first_bytes::protocol_of;
 pub use growth::{ConsumerFlow, Growth, GrowthCause, QueueFlow, judge};
 pub use header::{HeaderChanges, HeaderValue, SETTABLE_HEADERS};

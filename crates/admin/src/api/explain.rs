@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 use axum::extract::{Path, State};
 use axum::{Extension, Json};
 use postroad_model::{
-    Ask, Destination, Explained as Of, JobsWanted, Order, Question, QueueFlow, Row, Verdict, VerdictRow,
+    Ask, Destination, Explained as Of, JobsWanted, LinkBar, Order, Question, QueueFlow, Row, Settler,
+    Verdict, VerdictRow,
 };
 use postroad_node::Client;
 use serde::Serialize;
@@ -171,7 +172,8 @@ async fn verdicts(client: &Client, queue: &Destination, of: Of) -> Result<Vec<Ve
     // connections.
     for row in &mut rows {
         match &mut row.verdict {
-            Verdict::Prepared { transaction, branch: named @ None, .. } => {
+            Verdict::Prepared { transaction, branch: named @ None, .. }
+            | Verdict::NoCredit { prepared: Some(Settler { transaction, branch: named @ None }), .. } => {
                 let of = Question::Explain { queue: queue.clone(), of: Of::Transaction(*transaction) };
                 *named = ask(client, of).await?.into_iter().find_map(|row| match row.verdict {
                     Verdict::Prepared { branch, .. } => branch,
@@ -236,14 +238,17 @@ impl Explained {
         let links = if api.administers(caller) { (api.0.options.bridges)() } else { Vec::new() };
         let waits = rows.iter().any(|row| row.verdict == Verdict::Ready);
         if waits && !rows.iter().any(|row| row.is_link) {
-            let excluding = if links.is_empty() { Vec::new() } else { (api.0.options.excluding)(queue) };
-            let excludes = |link: &BridgeFigures| {
-                excluding.iter().any(|(name, number)| *name == link.bridge && *number == link.number)
+            let barring = if links.is_empty() { Vec::new() } else { (api.0.options.barring)(queue) };
+            let bar_of = |link: &BridgeFigures| {
+                let found = |(name, number, _): &&(String, u16, LinkBar)| {
+                    *name == link.bridge && *number == link.number
+                };
+                barring.iter().find(found).map(|(_, _, bar)| *bar)
             };
-            // Those that leave the queue out come first: the others have no demand for it.
-            let (out, others): (Vec<_>, Vec<_>) = links.iter().partition(|link| excludes(link));
-            let verdicts = out.into_iter().map(|link| of_link(link, true));
-            let verdicts = verdicts.chain(others.into_iter().map(|link| of_link(link, false)));
+            let mut verdicts: Vec<_> = links.iter().map(|link| (bar_of(link), link)).collect();
+            // Those that do not serve the queue come first: the others have no demand for it.
+            verdicts.sort_by_key(|(bar, _)| (bar.is_none(), *bar));
+            let verdicts = verdicts.into_iter().map(|(bar, link)| of_link(link, bar));
             explained.queue_verdicts.extend(verdicts.take(LINKS_MAX));
         }
         explained
@@ -288,18 +293,34 @@ impl ExplainedVerdict {
     }
 }
 
-/// A link that does not read the queue: its options leave it out, or the peer has no demand.
-fn of_link(link: &BridgeFigures, excludes: bool) -> ExplainedVerdict {
+/// A link that does not read the queue: its rules leave it out, or the peer has no demand.
+fn of_link(link: &BridgeFigures, bar: Option<LinkBar>) -> ExplainedVerdict {
     let BridgeFigures { bridge, peer, state, reason, .. } = link;
-    let (code, text, remedy) = match *state {
-        "linked" if excludes => (
+    let (code, text, remedy) = match (*state, bar) {
+        ("linked", Some(LinkBar::Excluded)) => (
             "link_excludes",
             format!(
                 "Consumers at {peer} want the queue, but include or exclude of the link {bridge} leaves it out."
             ),
             "Change include or exclude of the link, and reload the configuration.",
         ),
-        "linked" => (
+        ("linked", Some(LinkBar::TooFar)) => (
+            "link_hop_limit",
+            format!(
+                "Consumers behind {peer} want the queue, but they are further away than consumer_ttl of the \
+                 link {bridge} permits (networkTTL of ActiveMQ)."
+            ),
+            "Raise consumer_ttl and message_ttl of the link, and reload the configuration.",
+        ),
+        ("linked", Some(LinkBar::OwnPath)) => (
+            "link_own_path",
+            format!(
+                "Consumers that {peer} knows have another path from this broker: the link {bridge} does not \
+                 send the queue's messages a second way."
+            ),
+            "See the links on that path, or attach a consumer at the peer itself.",
+        ),
+        ("linked", None) => (
             "link_without_demand",
             format!("The link {bridge} to {peer} has no demand for the queue: no consumer there reads it."),
             "Attach a consumer at the peer.",
@@ -359,14 +380,23 @@ mod tests {
                 vec![
                     ready(),
                     row(Some(1), selector(false)),
-                    row(Some(2), Verdict::NoCredit { held: 9, in_transaction: false, for_ms: 61_000 }),
+                    row(
+                        Some(2),
+                        Verdict::NoCredit { held: 9, in_transaction: false, for_ms: 61_000, prepared: None },
+                    ),
                 ],
                 "None of the 2 consumers takes the message. The nearest: its prefetch is full: 9 messages are \
                  not acknowledged, the oldest for 61 s.",
                 Some("acknowledge"),
             ),
             (
-                vec![ready(), row(Some(2), Verdict::NoCredit { held: 0, in_transaction: false, for_ms: 0 })],
+                vec![
+                    ready(),
+                    row(
+                        Some(2),
+                        Verdict::NoCredit { held: 0, in_transaction: false, for_ms: 0, prepared: None },
+                    ),
+                ],
                 "asks for no message",
                 Some("receive"),
             ),
@@ -387,10 +417,30 @@ mod tests {
             (
                 vec![
                     ready(),
-                    row(Some(2), Verdict::NoCredit { held: 1, in_transaction: true, for_ms: 2000 }),
+                    row(
+                        Some(2),
+                        Verdict::NoCredit { held: 1, in_transaction: true, for_ms: 2000, prepared: None },
+                    ),
                 ],
                 "its prefetch is full: 1 message is in open transactions, the oldest for 2 s",
                 Some("Commit or roll back"),
+            ),
+            (
+                vec![
+                    ready(),
+                    row(
+                        Some(2),
+                        Verdict::NoCredit {
+                            held: 2,
+                            in_transaction: true,
+                            for_ms: 3000,
+                            prepared: Some(Settler { transaction, branch: Some("1:aa:bb".into()) }),
+                        },
+                    ),
+                ],
+                "2 messages are in transactions, the oldest in the prepared transaction 1:aa:bb, which is in \
+                 doubt, for 3 s",
+                Some("transactions commit 1:aa:bb"),
             ),
             (
                 vec![row(None, prepared(false))],
@@ -434,16 +484,19 @@ mod tests {
 
     #[test]
     fn a_link_is_down_or_has_no_demand() {
-        for (state, reason, excludes, code, says) in [
-            ("linked", "", false, "link_without_demand", "The link east to b has no demand"),
-            ("linked", "", true, "link_excludes", "include or exclude of the link east leaves it out"),
-            ("waiting", "refused", true, "link_down", "The link east is down (waiting: refused)."),
-            ("connecting", "", false, "link_down", "The link east is down (connecting)."),
+        let excluded = Some(LinkBar::Excluded);
+        for (state, reason, bar, code, says) in [
+            ("linked", "", None, "link_without_demand", "The link east to b has no demand"),
+            ("linked", "", excluded, "link_excludes", "include or exclude of the link east leaves it out"),
+            ("linked", "", Some(LinkBar::TooFar), "link_hop_limit", "consumer_ttl of the link east permits"),
+            ("linked", "", Some(LinkBar::OwnPath), "link_own_path", "another path from this broker"),
+            ("waiting", "refused", excluded, "link_down", "The link east is down (waiting: refused)."),
+            ("connecting", "", None, "link_down", "The link east is down (connecting)."),
         ] {
             let (bridge, peer) = ("east".to_owned(), "b".to_owned());
             let figures =
                 BridgeFigures { bridge, peer, state, reason: reason.to_owned(), ..Default::default() };
-            let said = of_link(&figures, excludes);
+            let said = of_link(&figures, bar);
             assert_eq!(said.code, code);
             assert!(said.text.contains(says), "{}", said.text);
         }

@@ -5,12 +5,13 @@ use axum::{Extension, Json};
 use data_encoding::BASE64URL_NOPAD;
 use postroad_model::{
     Action, Ask, ConnectionRow, ConsumerMode, ConsumerRow, Destination, Order, Page, Principal, Question,
-    QueueRow, Row, RowKey, SortBy,
+    QueueRow, Row, RowKey, SortBy, Subscription,
 };
 use serde::{Deserialize, Serialize};
 
 use super::problem::Problem;
 use super::{Api, Caller, destination_of, queue_of};
+use crate::figures::BridgeFigures;
 
 /// Rows of a page, if nothing else is asked for.
 const ROWS: u32 = 100;
@@ -66,6 +67,11 @@ pub struct Queue {
     is_moving: bool,
     /// An operator has paused it.
     is_paused: bool,
+    /// Of a durable subscription that a link has made for subscribers of its peer: the peer.
+    pub link_peer: Option<String>,
+    /// `linked`, `down`, or `none`: no link to that peer is configured, or has been there since the
+    /// start, or this broker had another name when it was made.
+    pub link_state: Option<&'static str>,
 }
 
 #[derive(Debug, Serialize)]
@@ -118,7 +124,32 @@ impl From<QueueRow> for Queue {
             difference: row.difference,
             is_moving: row.is_moving,
             is_paused: row.is_paused,
+            link_peer: None,
+            link_state: None,
         }
+    }
+}
+
+impl Queue {
+    /// A row, with the link that has made it if it is a durable subscription of one.
+    pub fn with_link(row: QueueRow, broker_name: &str, links: &[BridgeFigures]) -> Queue {
+        let link = row.subscription.as_deref().and_then(Subscription::link_of);
+        let link = link.map(|(peer, here)| {
+            let is_its = |link: &&BridgeFigures| [&link.peer_id, &link.peer].contains(&&peer.to_owned());
+            let its: Vec<&BridgeFigures> = match here == broker_name {
+                true => links.iter().filter(is_its).collect(),
+                false => Vec::new(),
+            };
+            let name = its.iter().map(|link| link.peer.as_str()).find(|name| !name.is_empty());
+            let state = match its.iter().any(|link| link.state == "linked") {
+                true => "linked",
+                false if its.is_empty() => "none",
+                false => "down",
+            };
+            (name.unwrap_or(peer).to_owned(), state)
+        });
+        let (link_peer, link_state) = link.unzip();
+        Queue { link_peer, link_state, ..row.into() }
     }
 }
 
@@ -298,8 +329,12 @@ pub async fn queues(
         true => api.client(&caller).await?.ask(ask).await?,
         false => permitted(&api, &caller, ask).await?,
     };
-    Ok(list(page, |row| match row {
-        Row::Queue(row) => Some(row.into()),
+    // Links belong to the operators of the broker.
+    let links = api.administers(&caller).then(|| (api.0.options.bridges)());
+    let broker_name = &api.0.options.broker_name;
+    Ok(list(page, |row| match (row, &links) {
+        (Row::Queue(row), Some(links)) => Some(Queue::with_link(row, broker_name, links)),
+        (Row::Queue(row), None) => Some(row.into()),
         _ => None,
     }))
 }

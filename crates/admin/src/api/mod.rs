@@ -52,7 +52,7 @@ use std::time::Instant;
 use axum::extract::{DefaultBodyLimit, State};
 use axum::routing::{delete, get, post, put};
 use axum::{Json, Router, middleware};
-use postroad_model::{Action, Destination, DestinationKind, EntryTag, Principal, QueueId, Refusal};
+use postroad_model::{Action, Destination, DestinationKind, EntryTag, LinkBar, Principal, QueueId, Refusal};
 use postroad_node::{Client, ClientOptions, Clients, Draining, OfflineEnds, TraceBook};
 use postroad_routing::{Membership, Permissions, Policies};
 use postroad_security::{Door, TenantBook, Text};
@@ -110,8 +110,9 @@ pub type Totals = Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Figures> + Send>> 
 /// Has the broker follow a change of its users; `Err` with the reason if it cannot.
 pub type Reload = Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Result<(), String>> + Send>> + Send + Sync>;
 
-/// The links whose options leave a queue out: name and number of each.
-pub type LinksExcluding = dyn Fn(&Destination) -> Vec<(String, u16)> + Send + Sync;
+/// The links that do not serve a queue which consumers at the peer read: name and number of each,
+/// and why not.
+pub type LinksBarring = dyn Fn(&Destination) -> Vec<(String, u16, LinkBar)> + Send + Sync;
 
 /// Settings and seams that the API gets from the assembly.
 pub struct ApiOptions {
@@ -123,9 +124,8 @@ pub struct ApiOptions {
     pub clients: Clients,
     /// How links to other brokers are.
     pub bridges: Arc<dyn Fn() -> Vec<BridgeFigures> + Send + Sync>,
-    /// Links whose include or exclude leaves a queue out that the peer has demand for: name and
-    /// number.
-    pub excluding: Arc<LinksExcluding>,
+    /// Links that do not serve a queue, though consumers at the peer read it.
+    pub barring: Arc<LinksBarring>,
     /// Durable subscriptions that ended without a reader.
     pub offline_ends: OfflineEnds,
     /// The routes, with their counts.

@@ -678,7 +678,7 @@ fn objects() -> Value {
             "name:string kind:string subscription:string messages:integer bytes:integer in_flight:integer \
              consumers:integer enqueued:integer consumed:integer expired:integer \
              dead_lettered:integer dropped:integer moved:integer difference:integer is_moving:boolean \
-             is_paused:boolean",
+             is_paused:boolean link_peer:string? link_state:string?",
         ),
         "Connection": object(
             "connection:string name:string client_id:string user:string? consumers:integer \

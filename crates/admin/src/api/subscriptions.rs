@@ -5,7 +5,7 @@ use axum::Json;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
-use postroad_model::{Event, Question, QueueRow, Row, Subscription as Named};
+use postroad_model::{Event, Question, QueueRow, Row};
 use serde::Serialize;
 
 use super::lists::{List, Queue, Which, page_where, query, write_cursor};
@@ -17,34 +17,14 @@ use crate::figures::BridgeFigures;
 #[derive(Debug, Serialize)]
 pub struct Subscription {
     topic: String,
-    /// The peer of the link that has made it for its subscribers.
-    link_peer: Option<String>,
-    /// `linked`, `down`, or `none`: no link to that peer is configured, or has been there since the
-    /// start, or this broker had another name when it was made.
-    link_state: Option<&'static str>,
     #[serde(flatten)]
     queue: Queue,
 }
 
 impl Subscription {
     fn of(row: QueueRow, broker_name: &str, links: &[BridgeFigures]) -> Subscription {
-        let link = row.subscription.as_deref().and_then(Named::link_of);
-        let link = link.map(|(peer, here)| {
-            let is_its = |link: &&BridgeFigures| [&link.peer_id, &link.peer].contains(&&peer.to_owned());
-            let its: Vec<&BridgeFigures> = match here == broker_name {
-                true => links.iter().filter(is_its).collect(),
-                false => Vec::new(),
-            };
-            let name = its.iter().map(|link| link.peer.as_str()).find(|name| !name.is_empty());
-            let state = match its.iter().any(|link| link.state == "linked") {
-                true => "linked",
-                false if its.is_empty() => "none",
-                false => "down",
-            };
-            (name.unwrap_or(peer).to_owned(), state)
-        });
-        let (link_peer, link_state) = link.unzip();
-        Subscription { topic: row.destination.name.to_string(), link_peer, link_state, queue: row.into() }
+        let topic = row.destination.name.to_string();
+        Subscription { topic, queue: Queue::with_link(row, broker_name, links) }
     }
 }
 
@@ -80,7 +60,7 @@ pub async fn end(
 
 #[cfg(test)]
 mod tests {
-    use postroad_model::Destination;
+    use postroad_model::{Destination, Subscription as Named};
 
     use super::*;
 
@@ -110,7 +90,7 @@ mod tests {
             let name = Named::name_of("", client, name);
             let row = QueueRow::idle(Destination::topic("news"), Some(name));
             let shown = Subscription::of(row, "here", &links);
-            assert_eq!(shown.link_peer.as_deref().zip(shown.link_state), want, "case: {case}");
+            assert_eq!(shown.queue.link_peer.as_deref().zip(shown.queue.link_state), want, "case: {case}");
         }
     }
 }

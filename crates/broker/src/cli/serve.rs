@@ -283,7 +283,7 @@ fn api_options(
     endpoints: &[(&str, String)],
 ) -> ApiOptions {
     let (everybody, of_policies, board) = (runtime.everybody(), runtime.everybody(), runtime.links());
-    let excluding = runtime.links();
+    let barring = runtime.links();
     let listener =
         |(protocol, url): &(&str, String)| ListenerRow { protocol: (*protocol).to_owned(), url: url.clone() };
     let reload::Orders { reload, configuration, tenant_rules } = orders;
@@ -293,7 +293,7 @@ fn api_options(
         clients: runtime.clients(),
         routes: Arc::new(move || everybody.routes()),
         bridges: Arc::new(move || board.figures()),
-        excluding: Arc::new(move |queue| excluding.excluding(queue)),
+        barring: Arc::new(move |queue| barring.barring(queue)),
         offline_ends: runtime.offline_ends(),
         draining: runtime.draining(),
         door: admission.door(),

@@ -245,7 +245,7 @@ fn left_of(row: &QueueRow) -> u64 {
 /// The queues of all links.
 fn spots_of(links: &BTreeMap<LinkKey, WatchedLink>) -> BTreeSet<Spot> {
     let of_link = |(key, link): (&LinkKey, &WatchedLink)| {
-        let QueuesOfLink { read, excluded } = &link.queues;
+        let QueuesOfLink { read, excluded, .. } = &link.queues;
         let queues = read.values().chain(excluded.iter().map(|(queue, _)| queue));
         queues.map(|queue| (key.clone(), queue.clone())).collect::<BTreeSet<_>>()
     };
@@ -303,7 +303,7 @@ fn cause_of(
     if link.is_down {
         return Some(Cause::LinkDown);
     }
-    let QueuesOfLink { read, excluded } = &link.queues;
+    let QueuesOfLink { read, excluded, .. } = &link.queues;
     if excluded.iter().any(|(other, _)| other == queue) {
         return Some(Cause::Excluded);
     }
@@ -363,7 +363,7 @@ mod tests {
     fn a_message_that_waits_for_a_link_has_a_cause() {
         let (ready, no_credit) = (
             || VerdictRow::new(None, Verdict::Ready),
-            || Verdict::NoCredit { held: 0, in_transaction: false, for_ms: 0 },
+            || Verdict::NoCredit { held: 0, in_transaction: false, for_ms: 0, prepared: None },
         );
         let down = WatchedLink { is_down: true, ..linked() };
         let late = WatchedLink { in_flight: 1, oldest_sent_ms: 10_000, ..linked() };

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use postroad_admin::{BridgeFigures, BridgeWait};
-use postroad_model::{Destination, LinkedPeer, QueuesOfLink};
+use postroad_model::{Destination, LinkBar, LinkedPeer, QueuesOfLink};
 
 use crate::runtime::link_watch::{Cause, WatchedLink};
 use crate::runtime::now_ms;
@@ -218,11 +218,18 @@ impl LinkBoard {
         watched.collect()
     }
 
-    /// Links whose options leave the queue out, though the peer has demand for it: name and number.
-    pub fn excluding(&self, queue: &Destination) -> Vec<(String, u16)> {
-        let excludes = |link: &WatchedLink| link.queues.excluded.iter().any(|(other, _)| other == queue);
-        let excluding = self.watched().into_iter().filter(|(_, link)| excludes(link));
-        excluding.map(|(key, _)| (key.name, key.number)).collect()
+    /// Links that do not serve the queue, though consumers at the peer read it: name, number, and
+    /// why not.
+    pub fn barring(&self, queue: &Destination) -> Vec<(String, u16, LinkBar)> {
+        let bar_of = |link: &WatchedLink| {
+            let excludes = link.queues.excluded.iter().any(|(other, _)| other == queue);
+            let bars =
+                link.queues.barred.iter().filter(|(other, _, _)| other == queue).map(|(_, _, bar)| *bar);
+            excludes.then_some(LinkBar::Excluded).into_iter().chain(bars).min()
+        };
+        let watched = self.watched().into_iter();
+        let barring = watched.filter(|(_, link)| !link.queues.read.values().any(|read| read == queue));
+        barring.filter_map(|(key, link)| Some((key.name, key.number, bar_of(&link)?))).collect()
     }
 
     /// Messages wait for the link, or none does. A change is logged.

@@ -1,6 +1,6 @@
 //! The sentences of an explanation.
 
-use postroad_model::{Decisive, Destination, Verdict, VerdictRow, decisive, rfc3339};
+use postroad_model::{Decisive, Destination, Settler, Verdict, VerdictRow, decisive, rfc3339};
 
 /// The context of the sentences.
 #[derive(Clone, Copy)]
@@ -42,6 +42,7 @@ impl Words<'_> {
         let verdict = &row.verdict;
         match verdict {
             Verdict::Takes | Verdict::Browses | Verdict::NotJudged => of_judgement(verdict),
+            Verdict::Selector { facts, .. } if row.is_link && is_path(facts) => ("link_path", of_path(facts)),
             Verdict::Selector { selector, facts, .. } => ("selector", of_selector(selector, facts)),
             Verdict::NoCredit { .. }
             | Verdict::TooSlow { .. }
@@ -175,19 +176,22 @@ impl Words<'_> {
             Verdict::Held { in_transaction: true, .. }
             | Verdict::Settled { .. }
             | Verdict::Uncommitted { .. }
-            | Verdict::NoCredit { in_transaction: true, .. } => "Commit or roll back the transaction.",
+            | Verdict::NoCredit { in_transaction: true, prepared: None, .. } => {
+                "Commit or roll back the transaction."
+            }
             Verdict::Held { .. } => "Have the consumer acknowledge, or end it: the message comes back.",
             Verdict::InDoubt { .. } => "Wait, or reconnect the link.",
             Verdict::Resting { .. } => "Wait, or lower the redelivery delay of its queue.",
             Verdict::Reserved { .. } => "Wait for the end of the reservation, or release it.",
             Verdict::Delayed { .. } => "Wait until it is due.",
-            Verdict::Prepared { branch: Some(branch), .. } => {
+            Verdict::Prepared { branch: Some(branch), .. }
+            | Verdict::NoCredit { prepared: Some(Settler { branch: Some(branch), .. }), .. } => {
                 return Some(format!(
                     "Have the transaction manager decide, or `postroad ctl transactions commit {branch}` or \
                      `rollback {branch}`."
                 ));
             }
-            Verdict::Prepared { .. } => {
+            Verdict::Prepared { .. } | Verdict::NoCredit { prepared: Some(_), .. } => {
                 "Have the transaction manager decide: see `postroad ctl transactions`."
             }
             Verdict::Blocked { .. } => "Remove the cause: docs/features/blocked-sends.md lists them.",
@@ -249,12 +253,22 @@ fn of_consumer(row: &VerdictRow) -> (&'static str, String) {
             ("no_credit", "It is a link to another broker: the consumers there have no credit.".to_owned())
         }
         Verdict::NoCredit { held: 0, .. } => ("no_credit", "Its client asks for no message now.".to_owned()),
-        Verdict::NoCredit { held, in_transaction, for_ms } => {
+        Verdict::NoCredit { held, in_transaction, for_ms, prepared } => {
             let (noun, are) = if *held == 1 { ("message", "is") } else { ("messages", "are") };
-            let (age, why) =
-                (seconds(*for_ms), if *in_transaction { "in open transactions" } else { "not acknowledged" });
-            let text = format!("Its prefetch is full: {held} {noun} {are} {why}, the oldest for {age}.");
-            ("no_credit", text)
+            let why = match (prepared, in_transaction) {
+                (Some(Settler { branch: Some(branch), .. }), _) => {
+                    format!(
+                        "in transactions, the oldest in the prepared transaction {branch}, which is in doubt,"
+                    )
+                }
+                (Some(_), _) => {
+                    "in transactions, the oldest in a prepared one, which is in doubt,".to_owned()
+                }
+                (None, true) => "in open transactions, the oldest".to_owned(),
+                (None, false) => "not acknowledged, the oldest".to_owned(),
+            };
+            let age = seconds(*for_ms);
+            ("no_credit", format!("Its prefetch is full: {held} {noun} {are} {why} for {age}."))
         }
         Verdict::TooSlow { taken_back } => {
             let text = format!(
@@ -296,6 +310,22 @@ fn held(by: &str, in_transaction: bool, for_ms: u64) -> (&'static str, String) {
         true => ("in_transaction", format!("{who} has had the message in an open transaction for {age}.")),
         false => ("held", format!("{who} has had the message for {age} and has not acknowledged it.")),
     }
+}
+
+/// The property with the brokers that a message has passed.
+const BROKER_PATH: &str = "JMSActiveMQBrokerPath";
+
+/// The verdict of a link comes from the path of the message alone.
+fn is_path(facts: &[(String, Option<String>)]) -> bool {
+    !facts.is_empty() && facts.iter().all(|(name, _)| name == BROKER_PATH)
+}
+
+fn of_path(facts: &[(String, Option<String>)]) -> String {
+    let passed = facts.iter().find_map(|(_, value)| value.as_deref()).unwrap_or_default();
+    format!(
+        "It is a link to another broker. The message has passed the brokers {passed}: it goes neither back \
+         to one of them, nor over more of them than message_ttl of the link permits (networkTTL of ActiveMQ)."
+    )
 }
 
 fn of_selector(selector: &str, facts: &[(String, Option<String>)]) -> String {

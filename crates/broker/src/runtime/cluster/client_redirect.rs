@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::Request;
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use bytes::Bytes;
@@ -18,7 +18,7 @@ use postroad_cluster::NodeId;
 use postroad_model::{Elsewhere, Login, LoginAnswer, Parting, Session};
 use postroad_net::{Connection, Moved, Place};
 use postroad_security::Visit;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::{Semaphore, watch};
 
 use crate::runtime::cluster::forward::{carry, is_about_the_node};
@@ -233,9 +233,34 @@ pub fn admin_elsewhere(view: ClusterView) -> Router {
             // A socket that is closed with unread bytes may take the answer with it.
             let body = std::mem::take(request.body_mut());
             let _ = axum::body::to_bytes(body, BODY_BYTES_MAX).await;
-            send_on(&sends_on.elsewhere("http"), peer, &request)
+            let elsewhere = sends_on.elsewhere("http");
+            match explained_queue(&request).filter(|_| sends_on.leader().is_none()) {
+                Some(queue) => Json(without_leader(queue, &elsewhere.reason)).into_response(),
+                None => send_on(&elsewhere, peer, &request),
+            }
         },
     )
+}
+
+/// The queue whose explanation is asked for, as it is in the path.
+fn explained_queue(request: &Request) -> Option<&str> {
+    let path =
+        request.uri().path().strip_prefix("/api/v1/queues/").filter(|_| request.method() == Method::GET);
+    path?.strip_suffix("/explain").filter(|queue| !queue.is_empty() && !queue.contains('/'))
+}
+
+/// The explanation of a queue while its store has no leader: whether there is such a queue is not
+/// known here.
+fn without_leader(queue: &str, reason: &str) -> Value {
+    let text =
+        format!("The store has no leader, so none of its queues takes or delivers messages: {reason}.");
+    let remedy = "Start nodes until a majority of them reaches each other; `postroad ctl cluster` on each shows \
+                  which it reaches.";
+    let verdict = json!({ "code": "no_leader", "text": text, "remedy": remedy, "blocks": true });
+    json!({
+        "queue": format!("queue://{queue}"), "message": null, "summary": text, "remedy": remedy,
+        "queue_verdicts": [verdict], "consumer_verdicts": [],
+    })
 }
 
 /// A redirect to the leader; or that the client should try again, if there is none, or its request
