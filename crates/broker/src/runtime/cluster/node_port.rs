@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use postroad_cluster::{HELLO_BYTES_MAX, Hello};
+use tokio::sync::Semaphore;
 
 use crate::runtime::cluster::ClusterOptions;
 use crate::runtime::cluster::forward::{ForwardedIntake, take};
@@ -24,6 +25,9 @@ use crate::runtime::cluster::wire::Wire;
 
 /// Connections whose peer has not said yet who it is.
 const STRANGERS_MAX: usize = 64;
+/// Carried clients whose proof has not come: each may have a login in memory. Beyond that they are
+/// closed, and their node tries again.
+const UNPROVED_MAX: usize = 128;
 
 /// See the head of this file.
 pub struct NodePort {
@@ -32,6 +36,7 @@ pub struct NodePort {
     groups: RwLock<Vec<Arc<Shared>>>,
     /// The names of all groups.
     names: Vec<String>,
+    unproved: Semaphore,
     /// Clients inside of TLS, once there is one.
     sealed: Mutex<Option<SealedClients>>,
 }
@@ -71,7 +76,12 @@ impl NodePort {
         let address = options.listen_address()?;
         let listener = TcpListener::bind(address)
             .with_context(|| format!("cannot listen for other nodes on {address}"))?;
-        Ok(Arc::new(NodePort { listener, groups: RwLock::default(), names, sealed: Mutex::default() }))
+        Ok(Arc::new(NodePort::at(listener, names)))
+    }
+
+    fn at(listener: TcpListener, names: Vec<String>) -> NodePort {
+        let (groups, sealed) = (RwLock::default(), Mutex::default());
+        NodePort { listener, groups, names, unproved: Semaphore::new(UNPROVED_MAX), sealed }
     }
 
     /// Serves a group from now on.
@@ -124,6 +134,7 @@ impl NodePort {
         let groups = self.groups();
         if ForwardedIntake::knows(&socket, PATIENCE) {
             met();
+            let Ok(_place) = self.unproved.try_acquire() else { return };
             if is_sealed(&socket) {
                 return self.take_sealed(socket, groups);
             }
@@ -175,5 +186,37 @@ impl NodePort {
         }
         // The hello of another group is refused with a reason.
         meet(group.unwrap_or(first), wire, (hello, met))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use postroad_cluster::HANDED_MAGIC;
+
+    use super::*;
+
+    #[test]
+    fn carried_clients_without_a_proof_are_bounded() {
+        let port = Arc::new(NodePort::at(TcpListener::bind("127.0.0.1:0").unwrap(), Vec::new()));
+        let connect = || {
+            let mut client = TcpStream::connect(port.listener.local_addr().unwrap()).unwrap();
+            client.write_all(&HANDED_MAGIC).unwrap();
+            let (port, (socket, from)) = (port.clone(), port.listener.accept().unwrap());
+            (client, thread::spawn(move || port.receive(socket, from, || ())))
+        };
+        let held: Vec<_> = (0..UNPROVED_MAX).map(|_| connect()).collect();
+        while 0 < port.unproved.available_permits() {
+            thread::yield_now();
+        }
+        let (mut further, received) = connect();
+        received.join().unwrap();
+        assert!(matches!(further.read(&mut [0]), Ok(0) | Err(_)), "no nonce: it was closed");
+        for (client, received) in held {
+            drop(client);
+            received.join().unwrap();
+        }
+        assert_eq!(port.unproved.available_permits(), UNPROVED_MAX);
     }
 }
