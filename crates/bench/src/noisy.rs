@@ -50,7 +50,7 @@ const SETTLE: Duration = Duration::from_millis(500);
 
 /// How it is measured.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct NoisyPlan {
     /// The broker.
     pub url: BrokerUrl,
     /// Prefix of the queues of the noisy tenant, and of the quiet one.
@@ -87,7 +87,7 @@ pub enum Neighbour {
 
 /// One window.
 #[derive(Clone, Debug, Serialize)]
-pub struct Measurement {
+pub struct Window {
     /// The noisy tenant.
     pub neighbour: Neighbour,
     /// Its sends in a second that were due.
@@ -119,7 +119,7 @@ pub struct Outcome {
     /// Confirmed sends of the noisy tenant in a second, without the quiet one.
     pub capacity_per_second: f64,
     /// All windows, in their order.
-    pub windows: Vec<Measurement>,
+    pub windows: Vec<Window>,
     /// For each pair, p99 beside the noisy neighbour over p99 beside one at its share.
     pub ratios: Vec<f64>,
     /// The median of these.
@@ -130,7 +130,7 @@ pub struct Outcome {
 ///
 /// # Errors
 /// The broker cannot be reached, refuses something, or goes away; the measurement was stopped.
-pub fn run(plan: &Plan, stop: &Arc<AtomicBool>) -> Result<Outcome, LinkError> {
+pub fn run(plan: &NoisyPlan, stop: &Arc<AtomicBool>) -> Result<Outcome, LinkError> {
     let capacity = capacity(plan, stop)?;
     let share = capacity / 2.0;
     let mut windows = vec![window(plan, Neighbour::Silent, share, stop)?];
@@ -149,7 +149,7 @@ pub fn run(plan: &Plan, stop: &Arc<AtomicBool>) -> Result<Outcome, LinkError> {
 }
 
 /// Confirmed sends in a second without the quiet tenant.
-fn capacity(plan: &Plan, stop: &Arc<AtomicBool>) -> Result<f64, LinkError> {
+fn capacity(plan: &NoisyPlan, stop: &Arc<AtomicBool>) -> Result<f64, LinkError> {
     let noise = Noise::begin(plan, None);
     let confirmed = pause(SETTLE, stop).and_then(|()| {
         let (before, begin) = (noise.confirmed(), Instant::now());
@@ -161,11 +161,11 @@ fn capacity(plan: &Plan, stop: &Arc<AtomicBool>) -> Result<f64, LinkError> {
 }
 
 fn window(
-    plan: &Plan,
+    plan: &NoisyPlan,
     neighbour: Neighbour,
     share: f64,
     stop: &Arc<AtomicBool>,
-) -> Result<Measurement, LinkError> {
+) -> Result<Window, LinkError> {
     let rate = match neighbour {
         Neighbour::Silent => 0.0,
         Neighbour::AtShare => share,
@@ -181,7 +181,7 @@ fn window(
     let (Quiet { latency, mut traced }, noisy_per_second) = measured?;
     traced.sort_unstable_by(|one, other| other.cmp(one));
     traced.truncate(traced.len().div_ceil(SLOWEST_OF));
-    Ok(Measurement {
+    Ok(Window {
         neighbour,
         offered_per_second: rate,
         noisy_per_second,
@@ -194,7 +194,7 @@ fn window(
 }
 
 /// The sends of the quiet tenant, over all of its connections.
-fn measure_quiet(plan: &Plan, stop: &Arc<AtomicBool>) -> Result<Quiet, LinkError> {
+fn measure_quiet(plan: &NoisyPlan, stop: &Arc<AtomicBool>) -> Result<Quiet, LinkError> {
     let connections = (0..plan.quiet_connections).map(|number| {
         let (plan, stop) = (plan.clone(), stop.clone());
         thread::spawn(move || send_quietly(&plan, number, &stop))
@@ -210,7 +210,7 @@ fn measure_quiet(plan: &Plan, stop: &Arc<AtomicBool>) -> Result<Quiet, LinkError
 }
 
 /// Sends one by one, each at its time; one that is late does not hide how late those after it are.
-fn send_quietly(plan: &Plan, number: u32, stop: &AtomicBool) -> Result<Quiet, LinkError> {
+fn send_quietly(plan: &NoisyPlan, number: u32, stop: &AtomicBool) -> Result<Quiet, LinkError> {
     // Without the right to it the figures are less steady.
     let _ = rustix::process::setpriority_process(None, QUIET_NICE);
     let to = Destination::Queue(format!("{}.quiet", plan.tenants[1]).into());
@@ -246,7 +246,7 @@ struct Noise {
 
 impl Noise {
     /// At this rate, or as fast as the broker takes it.
-    fn begin(plan: &Plan, rate: Option<f64>) -> Noise {
+    fn begin(plan: &NoisyPlan, rate: Option<f64>) -> Noise {
         let (confirmed, senders_end, receivers_end) = (Arc::default(), Arc::default(), Arc::default());
         let mut noise =
             Noise { confirmed, senders_end, receivers_end, senders: Vec::new(), receivers: Vec::new() };
@@ -278,13 +278,13 @@ impl Noise {
     }
 }
 
-fn queue(plan: &Plan, number: u32) -> Destination {
+fn queue(plan: &NoisyPlan, number: u32) -> Destination {
     Destination::Queue(format!("{}.noisy{number}", plan.tenants[0]).into())
 }
 
 /// Sends at the rate, or at once, as far as the window allows.
 fn send(
-    plan: &Plan,
+    plan: &NoisyPlan,
     to: Destination,
     rate: Option<f64>,
     (confirmed, ends): (&AtomicU64, &AtomicBool),

@@ -87,11 +87,7 @@ pub struct Core {
     served: BTreeMap<&'static str, ConnectionCounts>,
     work: VecDeque<(PartitionId, Event)>,
     effects: Vec<Effect>,
-    reads: FxHashMap<(PartitionId, Position), Vec<MessageKey>>,
-    /// Pieces of large messages that are read back, and for whom.
-    chunk_reads: FxHashMap<(PartitionId, Position), Vec<PieceFor>>,
-    /// Records with scheduled messages that are being read.
-    shelf_reads: HashSet<(PartitionId, Position)>,
+    reads: Reads,
     /// Partitions that are being written for a checkpoint, and their pages that are still to be
     /// written ahead.
     snapshots: VecDeque<(PartitionId, UnwrittenPages)>,
@@ -111,6 +107,16 @@ pub struct Core {
     steps: Steps,
     /// Something waits to be sent on by [`Core::flush`].
     unsent: bool,
+}
+
+/// Records that are being read back, and who waits for them.
+#[derive(Default)]
+struct Reads {
+    messages: FxHashMap<(PartitionId, Position), Vec<MessageKey>>,
+    /// Pieces of large messages.
+    chunks: FxHashMap<(PartitionId, Position), Vec<PieceFor>>,
+    /// Records with scheduled messages.
+    shelves: HashSet<(PartitionId, Position)>,
 }
 
 /// Who waits for a piece of a large message.
@@ -158,9 +164,7 @@ impl Core {
             served: BTreeMap::new(),
             work: VecDeque::new(),
             effects: Vec::new(),
-            reads: FxHashMap::default(),
-            chunk_reads: FxHashMap::default(),
-            shelf_reads: HashSet::default(),
+            reads: Reads::default(),
             advisories,
             fair,
             tracer,
@@ -516,7 +520,7 @@ impl Core {
     }
 
     fn read_back(&mut self, id: PartitionId, position: Position, record: &Result<bytes::Bytes, String>) {
-        let Some(keys) = self.reads.remove(&(id, position)) else { return };
+        let Some(keys) = self.reads.messages.remove(&(id, position)) else { return };
         for event in postroad_core::read_back(position, record, keys) {
             if let Event::Fetched { bodies } = &event {
                 for (key, reason) in bodies.iter().filter_map(|(key, read)| Some((key, read.as_ref().err()?)))
@@ -535,7 +539,7 @@ impl Core {
     }
 
     fn chunk_back(&mut self, id: PartitionId, position: Position, record: &Result<bytes::Bytes, String>) {
-        let waiting = self.chunk_reads.remove(&(id, position)).unwrap_or_default();
+        let waiting = self.reads.chunks.remove(&(id, position)).unwrap_or_default();
         if waiting.is_empty() {
             return;
         }
@@ -562,7 +566,7 @@ impl Core {
     }
 
     fn shelf_back(&mut self, id: PartitionId, position: Position, record: &Result<bytes::Bytes, String>) {
-        if !self.shelf_reads.remove(&(id, position)) {
+        if !self.reads.shelves.remove(&(id, position)) {
             return;
         }
         let jobs = record.as_ref().map_err(Clone::clone).and_then(|record| {
@@ -577,14 +581,14 @@ impl Core {
     }
 
     fn read_shelf(&mut self, id: PartitionId, position: Position) {
-        if self.shelf_reads.insert((id, position)) {
+        if self.reads.shelves.insert((id, position)) {
             self.logs.of(id).read(id, position);
             self.unsent = true;
         }
     }
 
     fn read_chunk(&mut self, id: PartitionId, position: Position, whom: PieceFor) {
-        let waiting = self.chunk_reads.entry((id, position)).or_default();
+        let waiting = self.reads.chunks.entry((id, position)).or_default();
         waiting.push(whom);
         if waiting.len() == 1 {
             self.logs.of(id).read(id, position);
@@ -753,7 +757,7 @@ impl Core {
     fn fetch(&mut self, id: PartitionId, keys: Vec<MessageKey>) {
         for key in keys {
             let MessageKey::Durable { position, .. } = key else { continue };
-            let waiting = self.reads.entry((id, position)).or_default();
+            let waiting = self.reads.messages.entry((id, position)).or_default();
             waiting.push(key);
             if waiting.len() == 1 {
                 self.logs.of(id).read(id, position);

@@ -2,12 +2,12 @@
 //!
 //! Deficit round robin (Shreedhar and Varghese, SIGCOMM 1995). Each tenant with connections on the
 //! core has a class with a budget. A read or a delivery takes its cost from the budget, which may
-//! become negative; each turn adds the class's part of a round. Connections of a class without budget
-//! wait in order, and classes take turns. A class with more than its part of a round on the way to the
-//! journal waits too, so a group of the journal has no more of a tenant than that.
+//! become negative; each turn adds the class's part of a round. Connections of a class without
+//! budget wait in order, and classes take turns. A class with more than its part of a round on the
+//! way to the journal waits too, so a group of the journal has no more of a tenant than that.
 //!
-//! With one class nothing waits. If only one class was active of late, its part is larger: its groups
-//! stay large, and a tenant that comes back waits for one of these at most.
+//! With one class nothing waits. If only one class was active of late, its part is larger: its
+//! groups stay large, and a tenant that comes back waits for one of these at most.
 //!
 //! Never here: clocks (times come in as numbers), sockets, wakers, events.
 
@@ -15,8 +15,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Cost of a round, all classes together, while several are active: about as long as a sync of a fast
-/// disk takes. A light tenant waits for no more of others.
+/// Cost of a round, all classes together, while several are active: about as long as a sync of a
+/// fast disk takes. A light tenant waits for no more of others.
 pub const ROUND_COST: u64 = 128 << 10;
 
 /// A round has this number of times the cost while only one class is active.

@@ -1,8 +1,8 @@
 //! Meters of tenants: connections that are open, the messages of this second, and waits for fair
 //! shares.
 //!
-//! Shared by all cores: each meter is a few atomic numbers, and the table of quotas is replaced as a
-//! whole under a lock that is held for no longer than a pointer is copied. The rate is a generic
+//! Shared by all cores: each meter is a few atomic numbers, and the table of quotas is replaced as
+//! a whole under a lock that is held for no longer than a pointer is copied. The rate is a generic
 //! cell rate algorithm (ITU-T I.371): a number is kept, the time at which all that was sent so far
 //! would have been due at the rate, and a sender waits while that is more than a second ahead.
 //!

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
-use postroad_bench::noisy::{self, Measurement, Neighbour, Plan};
+use postroad_bench::noisy::{self, Neighbour, NoisyPlan, Window};
 use postroad_bench::{BrokerUrl, Stop};
 
 /// Arguments of `noisy`.
@@ -53,7 +53,7 @@ pub struct NoisyArguments {
 pub fn run(arguments: &NoisyArguments) -> anyhow::Result<()> {
     let seconds = arguments.seconds;
     anyhow::ensure!(0.0 < arguments.rate && arguments.rate <= 1e6, "--rate must be above 0, at most 1000000");
-    let plan = Plan {
+    let plan = NoisyPlan {
         url: arguments.url.clone(),
         tenants: [arguments.noisy.clone(), arguments.quiet.clone()],
         connections: arguments.connections,
@@ -75,8 +75,8 @@ pub fn run(arguments: &NoisyArguments) -> anyhow::Result<()> {
     writeln!(out, "| neighbour | offered/s | confirmed/s | sends | p50 µs | p99 µs | p99.9 µs |")?;
     writeln!(out, "|---|---:|---:|---:|---:|---:|---:|")?;
     for window in &outcome.windows {
-        let Measurement { neighbour, offered_per_second, noisy_per_second, quiet_sends, .. } = window;
-        let Measurement { p50_us, p99_us, p999_us, .. } = window;
+        let Window { neighbour, offered_per_second, noisy_per_second, quiet_sends, .. } = window;
+        let Window { p50_us, p99_us, p999_us, .. } = window;
         let neighbour = match neighbour {
             Neighbour::Silent => "silent",
             Neighbour::AtShare => "at its share",

@@ -21,7 +21,7 @@ use crate::runtime::body::{Body, End};
 use crate::runtime::closing::Closing;
 use crate::runtime::cluster::EntryLogin;
 use crate::runtime::dialler::{LinkChange, LinkReporter};
-use crate::runtime::farewell::{linger, part};
+use crate::runtime::farewell::{linger, part, reason_of, tell};
 use crate::runtime::handover::{CoreHandover, Step};
 use crate::runtime::identified::Identified;
 use crate::runtime::links::{LinkBoard, LinkKey};
@@ -187,21 +187,6 @@ async fn shake_hands(connection: &mut Connection) -> Result<(), Parting> {
             let seconds = HANDSHAKE.as_secs();
             Err(Parting::Fault(format!("the peer did not finish its handshake within {seconds} s")))
         }
-    }
-}
-
-fn tell(parting: &Parting, peer: SocketAddr, link: Option<&LinkReporter>) {
-    match (link, parting) {
-        (Some(link), parting) => link.tell(LinkChange::Ended(reason_of(parting).to_owned())),
-        (None, Parting::Fault(reason)) => tracing::warn!(%peer, reason, "connection ended"),
-        (None, Parting::Farewell) => {}
-    }
-}
-
-fn reason_of(parting: &Parting) -> &str {
-    match parting {
-        Parting::Fault(reason) => reason,
-        Parting::Farewell => "the peer has closed the connection",
     }
 }
 

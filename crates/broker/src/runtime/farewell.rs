@@ -1,8 +1,12 @@
-//! The end of a connection: its peer reads everything first.
+//! The end of a connection: its peer reads everything first, and those who watch it hear why.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
+use postroad_model::Parting;
 use postroad_net::{Connection, Moved};
+
+use crate::runtime::dialler::{LinkChange, LinkReporter};
 
 /// Time that a peer has to read the last frame before its connection is closed.
 const FAREWELL: Duration = Duration::from_secs(2);
@@ -29,4 +33,21 @@ async fn write_out(connection: &mut Connection) -> std::io::Result<()> {
         connection.write()?;
     }
     Ok(())
+}
+
+/// Tells the link that it was, or operators if it was a fault.
+pub fn tell(parting: &Parting, peer: SocketAddr, link: Option<&LinkReporter>) {
+    match (link, parting) {
+        (Some(link), parting) => link.tell(LinkChange::Ended(reason_of(parting).to_owned())),
+        (None, Parting::Fault(reason)) => tracing::warn!(%peer, reason, "connection ended"),
+        (None, Parting::Farewell) => {}
+    }
+}
+
+/// The reason in words.
+pub fn reason_of(parting: &Parting) -> &str {
+    match parting {
+        Parting::Fault(reason) => reason,
+        Parting::Farewell => "the peer has closed the connection",
+    }
 }
