@@ -329,26 +329,6 @@ fn a_message_behind_others_waits_for_its_turn() {
 }
 
 #[test]
-fn a_prefetch_that_a_prepared_transaction_fills_names_it() {
-    for partitions in [1, 2] {
-        let mut bench = Bench::new(settings(partitions));
-        bench.run("send 3 a m\nsend 3 a n\nattach 1.1 a 1\naccept 1.1 m tx=1\nend 1 1 x\nprepare 1 x");
-        let Some((Verdict::NoCredit { held: 1, prepared: Some(of), .. }, Change::Decide)) =
-            cause(&mut bench, Explained::Next)
-        else {
-            panic!("{partitions}: {:?}", rows(&mut bench, Explained::Next));
-        };
-        let named = rows(&mut bench, Explained::Transaction(of.transaction));
-        assert!(
-            matches!(&named[..], [VerdictRow { verdict: Verdict::Prepared { branch: Some(_), .. }, .. }]),
-            "{partitions}: {named:?}"
-        );
-        bench.run("decide 2 x commit");
-        assert!(bench.run("credit 1.1 1").contains("1.1<n"), "{partitions}");
-    }
-}
-
-#[test]
 fn a_prepared_transaction_is_named_with_its_branch() {
     for (case, script, of, is_sent, cure, delivered) in [
         (
