@@ -50,6 +50,20 @@ class FarMovesTest {
         assertEquals(want, times, what);
     }
 
+    /** As the one before; a failure says which broker has the rest. */
+    private static void expectEach(String what, Broker[] mesh, MessageConsumer consumer, int from, int to) throws Exception {
+        try {
+            expectEach(what, consumer, from, to);
+        } catch (AssertionError missing) {
+            StringBuilder all = new StringBuilder(missing.getMessage());
+            for (Broker broker : mesh) {
+                all.append("\n").append(broker.url()).append("\n").append(broker.command("ctl", "queues"));
+                all.append(broker.command("ctl", "subscriptions")).append(broker.command("ctl", "bridges"));
+            }
+            throw new AssertionError(all.toString(), missing);
+        }
+    }
+
     private static void awaitLinks(Broker broker, int links) throws Exception {
         NetworkTest.eventually("links", () -> broker.command("ctl", "bridges", "--json").lines()
                 .filter(row -> row.contains("\"linked\"")).count() == links);
@@ -80,7 +94,7 @@ class FarMovesTest {
                         send(broker, next, next + 5);
                         next += 5;
                     }
-                    expectEach("step " + step, moving.consumer, from, next);
+                    expectEach("step " + step, mesh, moving.consumer, from, next);
                 }
             }
         }
