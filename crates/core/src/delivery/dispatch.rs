@@ -331,24 +331,12 @@ fn dispatch_line(partition: &mut Partition, id: QueueId, effects: &mut Vec<Effec
             Step::Nothing | Step::Waits => looks -= 1,
         }
         match step {
-            Step::Sent => next_turn(
-                &mut partition.state,
-                &mut partition.leader,
-                &partition.settings,
-                id,
-                turn,
-                consumer,
-            ),
-            Step::SentLast => {
-                next_turn(
-                    &mut partition.state,
-                    &mut partition.leader,
-                    &partition.settings,
-                    id,
-                    turn,
-                    consumer,
-                );
-                passed = None;
+            Step::Sent | Step::SentLast => {
+                let Partition { state, leader, settings, .. } = partition;
+                next_turn(state, leader, settings, id, turn, consumer);
+                if matches!(step, Step::SentLast) {
+                    passed = None;
+                }
             }
             Step::Skipped => {}
             Step::Nothing if fall_idle(partition, id, turn, consumer) => {}

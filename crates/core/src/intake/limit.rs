@@ -39,7 +39,7 @@ use crate::intake::account::{
 use crate::intake::blocked::{BlockedOn, blocked_on};
 use crate::intake::parked::{Parked, SendObstacle};
 use crate::intake::policy_round;
-use crate::intake::publish::{admit, receivers_if_needed, receivers_of};
+use crate::intake::publish::{Admitted, admit, receivers_if_needed, receivers_of};
 use crate::intake::unparking::{unpark_first, unpark_held_by};
 use crate::leader::Leader;
 use crate::memory::bodies::BodyLocation;
@@ -231,14 +231,31 @@ pub fn full_queues<'p>(
     holding.filter(move |queue| is_behind || !queue.has_room_for(bytes, persistent, coming(queue)))
 }
 
+/// The first send that waits for an address, and the facts that decide whether it goes on.
+pub struct FirstParked<'p> {
+    /// The send.
+    pub first: &'p Publish,
+    /// Whether it is let in.
+    pub admitted: Result<Admitted, Refusal>,
+    /// Its queues, if they matter.
+    pub receivers: Vec<QueueId>,
+    /// The sends that go before it.
+    pub ahead: SendObstacle,
+}
+
+/// The first send that waits for this address, as it is judged now.
+pub fn first_parked<'p>(partition: &'p Partition, to: &Destination) -> Option<FirstParked<'p>> {
+    let Partition { state, leader, settings, clock, .. } = partition;
+    let parked = leader.intake.parked.first(to)?;
+    let first = &parked.publish;
+    let admitted = admit(state, leader, settings, clock, &first.sent);
+    let receivers = receivers_if_needed(partition, first, &admitted);
+    Some(FirstParked { first, admitted, receivers, ahead: leader.intake.parked.ahead_of_first(parked) })
+}
+
 /// The reason for which the first send to this address waits, if one waits.
 pub fn what_holds(partition: &Partition, to: &Destination) -> Option<BlockedOn> {
-    let parked = partition.leader.intake.parked.first(to)?;
-    let first = &parked.publish;
-    let admitted =
-        admit(&partition.state, &partition.leader, &partition.settings, &partition.clock, &first.sent);
-    let receivers = receivers_if_needed(partition, first, &admitted);
-    let ahead = partition.leader.intake.parked.ahead_of_first(parked);
+    let FirstParked { first, admitted, receivers, ahead } = first_parked(partition, to)?;
     let blocked_on = blocked_on(partition, first, &admitted, &receivers, ahead);
     // Without a reason it goes on with the next that looks at it.
     Some(blocked_on.unwrap_or(if admitted.is_err() { BlockedOn::Disk } else { BlockedOn::Memory }))

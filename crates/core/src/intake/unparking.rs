@@ -9,9 +9,9 @@ use postroad_model::{ConnectionId, Destination, Effect, Publish, QueueId, Refusa
 
 use crate::Partition;
 use crate::intake::blocked::BlockedOn;
-use crate::intake::limit::{note_what_holds, what_holds};
+use crate::intake::limit::{FirstParked, first_parked, note_what_holds, what_holds};
 use crate::intake::parked::Parked;
-use crate::intake::publish::{Admitted, admit, must_wait, receivers_if_needed, take_in};
+use crate::intake::publish::{Admitted, must_wait, take_in};
 use crate::intake::waiting::awaits_queue;
 
 /// Addresses that one step looks at, and sends that it lets in.
@@ -187,12 +187,7 @@ pub fn next_parked(
     partition: &mut Partition,
     to: &Destination,
 ) -> Option<(Publish, Result<Admitted, Refusal>, Vec<QueueId>)> {
-    let parked = partition.leader.intake.parked.first(to)?;
-    let first = &parked.publish;
-    let admitted =
-        admit(&partition.state, &partition.leader, &partition.settings, &partition.clock, &first.sent);
-    let receivers = receivers_if_needed(partition, first, &admitted);
-    let ahead = partition.leader.intake.parked.ahead_of_first(parked);
+    let FirstParked { first, admitted, receivers, ahead } = first_parked(partition, to)?;
     if awaits_queue(&partition.state, &partition.leader, &first.sent, &admitted) {
         return None;
     }
