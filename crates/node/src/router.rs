@@ -3,7 +3,6 @@
 mod routes;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -221,7 +220,9 @@ impl Router {
 
     /// Waits until its tenant has a turn.
     pub async fn turn_comes(&self) {
-        poll_fn(|context| self.poll_turn(context)).await;
+        if let Some(seat) = &self.seat {
+            seat.comes().await;
+        }
     }
 
     /// Its work has this cost.

@@ -559,6 +559,7 @@ async fn turn_until_stopped(handle: CoreHandle, stop: Arc<Stop>) {
     // The timer for the next deadline of a partition.
     let mut alarm = std::pin::pin!(tokio::time::sleep(Duration::ZERO));
     let mut alarm_ms = None;
+    let fair = core.borrow().fair();
     while !stop.asked.load(Ordering::Acquire) {
         let lazy_until = core.borrow().lazy_until();
         if let Some(until) = lazy_until
@@ -567,7 +568,6 @@ async fn turn_until_stopped(handle: CoreHandle, stop: Arc<Stop>) {
             lazy_timer.as_mut().reset(until.into());
             timer_is_set = true;
         }
-        let fair = core.borrow().fair();
         let goes_on = core.borrow().is_writing_down() || fair.wants_turn();
         let due_ms = core.borrow_mut().alarm_ms();
         if due_ms != alarm_ms {
@@ -581,8 +581,9 @@ async fn turn_until_stopped(handle: CoreHandle, stop: Arc<Stop>) {
             () = alarm.as_mut(), if alarm_ms.is_some() => alarm_ms = None,
             // After all tasks that are ready by now.
             () = tokio::task::yield_now(), if goes_on => {}
-            // Another core may have heard of records that are durable.
-            () = tokio::time::sleep(LOOK_AT_SHARES), if fair.has_waiting() => {}
+            // Another core may have heard of durable records. The block makes a timer when it is
+            // polled; an expression here is evaluated in each turn.
+            () = async { tokio::time::sleep(LOOK_AT_SHARES).await }, if fair.has_waiting() => {}
         }
         handover.look(&core.borrow());
         core.borrow_mut().turn();
