@@ -25,7 +25,7 @@ use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, watch};
 
 use crate::runtime::cluster::entry_login::EntryLogin;
-use crate::runtime::cluster::forward::{BUFFER_BYTES, copy, hand_over, open_carried};
+use crate::runtime::cluster::forward::{BUFFER_BYTES, copy, hand_over, open_carried, other_leads};
 use crate::runtime::cluster::sealed::{Far, connected_pair};
 use crate::runtime::cluster::view::ClusterView;
 use crate::runtime::farewell::part;
@@ -47,11 +47,14 @@ const LOGINS_MAX: usize = 2;
 /// See the head of this file. Call its functions within a `LocalSet`; the clients end with it.
 pub struct ClientEntry {
     /// The stores, by number, with their leaders.
-    stores: Vec<(ClusterView, watch::Receiver<Option<NodeId>>)>,
+    stores: Vec<Replica>,
     logins: Arc<Semaphore>,
     /// They say the store of a principal.
     permissions: RefCell<Arc<Permissions>>,
 }
+
+/// This node's replica of a store, and who leads it.
+type Replica = (ClusterView, watch::Receiver<Option<NodeId>>);
 
 /// A client that has logged in.
 type Introduced = (Principal, EntryLogin);
@@ -99,7 +102,13 @@ impl ClientEntry {
 
     /// Whether the cluster has a store of this number.
     pub fn has_store(&self, store: u16) -> bool {
-        (FIRST_STORE..).zip(&self.stores).any(|(number, _)| number == store)
+        self.store(store).is_ok()
+    }
+
+    fn store(&self, number: u16) -> io::Result<&Replica> {
+        let index = number.checked_sub(FIRST_STORE).map(usize::from);
+        let found = index.and_then(|index| self.stores.get(index));
+        found.ok_or_else(|| io::Error::other(format!("there is no store {number}")))
     }
 
     /// Connects a client of this node to the leader of a store. Returns the connection, and a
@@ -113,9 +122,7 @@ impl ClientEntry {
         store: u16,
         within: Duration,
     ) -> io::Result<(TcpStream, impl Future<Output = ()> + use<>)> {
-        let Some((view, leaders)) = self.stores.get(usize::from(store).saturating_sub(1)) else {
-            return Err(io::Error::other(format!("there is no store {store}")));
-        };
+        let (view, leaders) = self.store(store)?;
         let until = Instant::now() + within;
         loop {
             let leader = view.leader();
@@ -126,11 +133,8 @@ impl ClientEntry {
             if let Some(at) = at {
                 match open_carried(client, at).await {
                     Ok(stream) => {
-                        let (mut leaders, node) = (leaders.clone(), leader.map(|leader| leader.node));
-                        let other_leads = async move {
-                            let _ = leaders.wait_for(|leader| *leader != node).await;
-                        };
-                        return Ok((stream, other_leads));
+                        let node = leader.map(|leader| leader.node);
+                        return Ok((stream, other_leads(leaders.clone(), node)));
                     }
                     Err(error) => tracing::debug!(store, %error, "the leader is not reached"),
                 }
@@ -196,9 +200,7 @@ impl ClientEntry {
         (principal, login): Introduced,
     ) -> io::Result<()> {
         let store = self.permissions.borrow().store_of(&principal);
-        let Some((view, leaders)) = self.stores.get(usize::from(store).saturating_sub(1)) else {
-            return Err(io::Error::other(format!("there is no store {store}")));
-        };
+        let (view, leaders) = self.store(store)?;
         let until = Instant::now() + SERVED_WITHIN;
         loop {
             if view.is_elected() {
@@ -208,10 +210,7 @@ impl ClientEntry {
                 let at = (&*leader.address, leader.forward_key());
                 match hand_over((peer, scheme), &login, at, view.node_tls()).await {
                     Ok(far) => {
-                        let (mut leaders, node) = (leaders.clone(), leader.node);
-                        let other = async move {
-                            let _ = leaders.wait_for(|leader| *leader != Some(node)).await;
-                        };
+                        let other = other_leads(leaders.clone(), Some(leader.node));
                         return match connection.into_socket()? {
                             Ok(near) => copy(TcpStream::from_std(near)?, far, other).await,
                             Err(connection) => pass(connection, far, other).await,

@@ -102,16 +102,8 @@ impl ForwardedIntake {
     /// Whether a connection at the port for nodes is that of a client. `patience` is for its first
     /// bytes.
     pub fn knows(socket: &TcpStream, patience: Duration) -> bool {
-        let (mut first, until) = ([0; 2], Instant::now() + patience);
-        let _ = socket.set_read_timeout(Some(patience));
         // As the length of a hello they would be above its maximum, and TLS begins otherwise.
-        while let Ok(length @ 1..) = socket.peek(&mut first) {
-            if length == first.len() || until < Instant::now() {
-                return length == first.len() && FORWARD_MAGIC.starts_with(&first);
-            }
-            thread::sleep(PEEK_EVERY);
-        }
-        false
+        first_bytes::<2>(socket, patience).is_some_and(|first| FORWARD_MAGIC.starts_with(&first))
     }
 
     /// A client of this node's own listeners, which came while the node took over, is served once
@@ -133,6 +125,19 @@ impl ForwardedIntake {
             tracing::warn!(%client, "closing a client: too many wait for this node to lead");
         }
     }
+}
+
+/// The first bytes of a connection, which stay in it; `None` if fewer come within this time.
+pub(super) fn first_bytes<const N: usize>(socket: &TcpStream, patience: Duration) -> Option<[u8; N]> {
+    let (mut first, until) = ([0; N], Instant::now() + patience);
+    let _ = socket.set_read_timeout(Some(patience));
+    while let Ok(length @ 1..) = socket.peek(&mut first) {
+        if length == N || until < Instant::now() {
+            return (length == N).then_some(first);
+        }
+        thread::sleep(PEEK_EVERY);
+    }
+    None
 }
 
 /// Takes a connection of a client, for one of these groups, or closes it if too many wait there.
@@ -292,13 +297,17 @@ pub async fn copy(
 pub async fn carry(
     (socket, client, scheme): (TcpStream, SocketAddr, &str),
     leader: Arc<Peer>,
-    mut leaders: watch::Receiver<Option<NodeId>>,
+    leaders: watch::Receiver<Option<NodeId>>,
 ) -> io::Result<()> {
     let near = tokio::net::TcpStream::from_std(socket)?;
     near.set_nodelay(true)?;
     let far = open_carried((client, scheme), (&leader.address, leader.forward_key())).await?;
-    let node = leader.node;
-    copy(near, far, async move { drop(leaders.wait_for(|leader| *leader != Some(node)).await) }).await
+    copy(near, far, other_leads(leaders, Some(leader.node))).await
+}
+
+/// Ends once another than this leads, or none.
+pub async fn other_leads(mut leaders: watch::Receiver<Option<NodeId>>, leader: Option<NodeId>) {
+    drop(leaders.wait_for(|now| *now != leader).await);
 }
 
 /// Opens a connection to the leader, on which the bytes of a client follow.

@@ -8,17 +8,15 @@
 use std::fmt;
 use std::io::Read;
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread;
-use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use postroad_cluster::{HELLO_BYTES_MAX, Hello};
 use tokio::sync::Semaphore;
 
 use crate::runtime::cluster::ClusterOptions;
-use crate::runtime::cluster::forward::{ForwardedIntake, take};
+use crate::runtime::cluster::forward::{ForwardedIntake, first_bytes, take};
 use crate::runtime::cluster::peers::{PATIENCE, REDIAL, Shared, meet, named};
 use crate::runtime::cluster::sealed::{SEALED_MAGIC, SealedClients};
 use crate::runtime::cluster::wire::Wire;
@@ -39,18 +37,6 @@ pub struct NodePort {
     unproved: Semaphore,
     /// Clients inside of TLS, once there is one.
     sealed: Mutex<Option<SealedClients>>,
-}
-
-/// Whether this is a client inside of TLS of nodes, which all of its magic says.
-fn is_sealed(socket: &TcpStream) -> bool {
-    let (mut first, until) = ([0; SEALED_MAGIC.len()], Instant::now() + PATIENCE);
-    while let Ok(length @ 1..) = socket.peek(&mut first)
-        && length < first.len()
-        && Instant::now() < until
-    {
-        thread::sleep(Duration::from_millis(2));
-    }
-    first == SEALED_MAGIC
 }
 
 impl fmt::Debug for NodePort {
@@ -103,7 +89,7 @@ impl NodePort {
     }
 
     fn accept(self: Arc<NodePort>) {
-        let strangers = Arc::new(AtomicUsize::new(0));
+        let strangers = Arc::new(Semaphore::new(STRANGERS_MAX));
         loop {
             let (socket, from) = match self.listener.accept() {
                 Ok(accepted) => accepted,
@@ -113,19 +99,10 @@ impl NodePort {
                     continue;
                 }
             };
-            if STRANGERS_MAX <= strangers.fetch_add(1, Ordering::AcqRel) {
-                strangers.fetch_sub(1, Ordering::AcqRel);
-                continue;
-            }
-            let (port, count) = (self.clone(), strangers.clone());
-            let started = named("peer-in".to_owned(), move || {
-                port.receive(socket, from, || {
-                    count.fetch_sub(1, Ordering::AcqRel);
-                });
-            });
-            if started.is_err() {
-                strangers.fetch_sub(1, Ordering::AcqRel);
-            }
+            let Ok(place) = strangers.clone().try_acquire_owned() else { continue };
+            let port = self.clone();
+            // Without a thread the place is free again.
+            let _ = named("peer-in".to_owned(), move || port.receive(socket, from, || drop(place)));
         }
     }
 
@@ -135,7 +112,7 @@ impl NodePort {
         if ForwardedIntake::knows(&socket, PATIENCE) {
             met();
             let Ok(_place) = self.unproved.try_acquire() else { return };
-            if is_sealed(&socket) {
+            if first_bytes(&socket, PATIENCE) == Some(SEALED_MAGIC) {
                 return self.take_sealed(socket, groups);
             }
             let intakes: Vec<_> = groups.iter().map(|group| group.intake()).collect();

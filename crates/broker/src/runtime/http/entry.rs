@@ -12,6 +12,7 @@
 //! Never here: who may do what, and answers.
 
 use std::cell::RefCell;
+use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -29,14 +30,13 @@ use hyper::http::request::Parts;
 use hyper::http::uri::PathAndQuery;
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
-use hyper_util::rt::{TokioIo, TokioTimer};
-use postroad_admin::StallTimeout;
+use hyper_util::rt::TokioIo;
 use postroad_model::Principal;
 use postroad_net::Place;
 use postroad_security::{Door, TOKEN_PREFIX};
 use tokio::sync::{mpsc, watch};
 
-use super::server::{HEAD_BYTES_MAX, HEAD_WITHIN, LocalExecutor, STREAMS_MAX, speaks_http2, token_of};
+use super::server::{serve_connection, token_of};
 use super::sqs::KeyRing;
 use crate::runtime::cluster::{ClientEntry, connected_pair, is_own};
 
@@ -163,28 +163,11 @@ fn named_store(path_and_query: &str) -> Option<(u16, &str)> {
 
 impl Visitor {
     async fn serve(self: Rc<Visitor>, stream: std::net::TcpStream) -> Result<(), String> {
-        let stream = tokio::net::TcpStream::from_std(stream).map_err(|error| error.to_string())?;
         let answering = service_fn(move |request: Request<Incoming>| {
             let visitor = self.clone();
-            async move { Ok::<_, std::convert::Infallible>(visitor.pass(request).await) }
+            async move { Ok::<_, Infallible>(visitor.pass(request).await) }
         });
-        if speaks_http2(&stream).await {
-            return hyper::server::conn::http2::Builder::new(LocalExecutor)
-                .timer(TokioTimer::new())
-                .keep_alive_interval(HEAD_WITHIN)
-                .max_concurrent_streams(STREAMS_MAX)
-                .max_header_list_size(HEAD_BYTES_MAX as u32)
-                .serve_connection(StallTimeout::new(TokioIo::new(stream)), answering)
-                .await
-                .map_err(|error| error.to_string());
-        }
-        hyper::server::conn::http1::Builder::new()
-            .timer(TokioTimer::new())
-            .header_read_timeout(HEAD_WITHIN)
-            .max_buf_size(HEAD_BYTES_MAX.max(64 << 10))
-            .serve_connection(StallTimeout::new(TokioIo::new(stream)), answering)
-            .await
-            .map_err(|error| error.to_string())
+        serve_connection(stream, answering).await
     }
 
     /// Passes a request to the leader of its store, and its answer back.

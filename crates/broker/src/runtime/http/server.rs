@@ -1,6 +1,7 @@
 //! HTTP connections on one core: which service a request is for, its limits, and its answer.
 
 use std::convert::Infallible;
+use std::error::Error;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -10,7 +11,8 @@ use axum::Router;
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use hyper::header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue, VARY};
-use hyper::service::service_fn;
+use hyper::rt::bounds::Http2ServerConnExec;
+use hyper::service::{HttpService, service_fn};
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use postroad_admin::{Body, Peer, StallTimeout};
@@ -31,19 +33,19 @@ use crate::runtime::connection::CoreHandle;
 use crate::runtime::figures::StatsCollector;
 
 /// A request's head arrives within this time, on a connection that is kept open too.
-pub(super) const HEAD_WITHIN: Duration = Duration::from_secs(60);
+const HEAD_WITHIN: Duration = Duration::from_secs(60);
 
 /// A request's body arrives within this time.
 const BODY_WITHIN: Duration = Duration::from_secs(30);
 
 /// A request's head is not larger.
-pub(super) const HEAD_BYTES_MAX: usize = 16 << 10;
+const HEAD_BYTES_MAX: usize = 16 << 10;
 
 /// A request's body is not larger: 100 messages of 64 KB, with room for how JSON writes them.
 const BODY_BYTES_MAX: usize = 16 << 20;
 
 /// Requests at a time on one HTTP/2 connection.
-pub(super) const STREAMS_MAX: u32 = 256;
+const STREAMS_MAX: u32 = 256;
 
 /// A client whose first bytes are incomplete is looked at again this often.
 const PEEK_EVERY: Duration = Duration::from_millis(20);
@@ -112,9 +114,6 @@ async fn serve(
     (peer, everybody, api): (SocketAddr, StatsCollector, Router),
     (door, origins, options): (watch::Receiver<Arc<Door>>, Origins, SqsOptions),
 ) -> Result<(), String> {
-    let stream = tokio::net::TcpStream::from_std(stream).map_err(|error| error.to_string())?;
-    // Answers are small, and clients wait for each.
-    stream.set_nodelay(true).map_err(|error| error.to_string())?;
     let answering = service_fn(move |request: Request<Incoming>| {
         let (service, everybody, api) = (service.clone(), everybody.clone(), api.clone());
         let door = door.borrow().clone();
@@ -130,6 +129,21 @@ async fn serve(
             Ok::<_, Infallible>(answer(&service, (request, address), &door, &origins).await)
         }
     });
+    serve_connection(stream, answering).await
+}
+
+/// Serves the requests of a connection, of either version of HTTP, with their bounds.
+pub(super) async fn serve_connection<S, B>(stream: std::net::TcpStream, answering: S) -> Result<(), String>
+where
+    S: HttpService<Incoming, ResBody = B, Error = Infallible>,
+    S::Future: 'static,
+    B: hyper::body::Body + 'static,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+    LocalExecutor: Http2ServerConnExec<S::Future, B>,
+{
+    let stream = tokio::net::TcpStream::from_std(stream).map_err(|error| error.to_string())?;
+    // Answers are small, and clients wait for each.
+    stream.set_nodelay(true).map_err(|error| error.to_string())?;
     if speaks_http2(&stream).await {
         return hyper::server::conn::http2::Builder::new(LocalExecutor)
             .timer(TokioTimer::new())
@@ -154,7 +168,7 @@ const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2";
 
 /// Whether the client begins with HTTP/2. One that sends nothing is left to HTTP/1.1, which waits
 /// no longer than for a head.
-pub(super) async fn speaks_http2(stream: &tokio::net::TcpStream) -> bool {
+async fn speaks_http2(stream: &tokio::net::TcpStream) -> bool {
     let mut first = [0; HTTP2_PREFACE.len()];
     let peek = async {
         loop {

@@ -144,6 +144,10 @@ final class Cluster implements AutoCloseable {
         return tails.toString();
     }
 
+    Node named(String name) {
+        return nodes.stream().filter(node -> node.name.equals(name)).findFirst().orElseThrow();
+    }
+
     Node leader() throws Exception {
         return leader(null);
     }

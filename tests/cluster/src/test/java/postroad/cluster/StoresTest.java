@@ -212,7 +212,7 @@ class StoresTest {
     @DisplayName("OpenWire with failover: the leader of the store moves the client to itself")
     void failoverClientsMove() throws Exception {
         String name = leaders(cluster.nodes.get(0)).get(2);
-        Node leader = cluster.nodes.stream().filter(node -> node.name.equals(name)).findFirst().orElseThrow();
+        Node leader = cluster.named(name);
         Node other = cluster.nodes.stream().filter(node -> node != leader).findFirst().orElseThrow();
         try (Connection connection = connect("south", Clients.Protocol.OPENWIRE, "failover:(" + other.url() + ")")) {
             send(connection, "south.moved", List.of("one"));
@@ -331,7 +331,7 @@ class StoresTest {
             }
         }
         String name = leaders(cluster.nodes.get(0)).get(2);
-        Node killed = cluster.nodes.stream().filter(node -> node.name.equals(name)).findFirst().orElseThrow();
+        Node killed = cluster.named(name);
         List<Node> others = cluster.nodes.stream().filter(node -> node != killed).toList();
         killed.signal("KILL");
         killed.awaitEnd();
@@ -365,7 +365,7 @@ class StoresTest {
     @DisplayName("a client with failover goes on when the leader of its store ends in order")
     void aLeaderEndsInOrder() throws Exception {
         String name = leaders(cluster.nodes.get(0)).get(3);
-        Node ends = cluster.nodes.stream().filter(node -> node.name.equals(name)).findFirst().orElseThrow();
+        Node ends = cluster.named(name);
         String urls = cluster.nodes.stream().map(Node::url).collect(Collectors.joining(","));
         try (Connection connection = connect("east", Clients.Protocol.OPENWIRE, "failover:(" + urls + ")")) {
             send(connection, "east.ordered", List.of("before"));
