@@ -4,14 +4,10 @@ import os
 import shutil
 import statistics
 import subprocess
-import sys
 import tempfile
 import urllib.request
 
-from .process import Process
-
-sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tests"))
-import ports  # noqa: E402
+from .own_ports import OwnPostroad
 
 # Shares of the messages without a context that are traced; None is no tracing at all.
 SHARES = [None, 0.01, 1.0]
@@ -19,34 +15,17 @@ SHARES = [None, 0.01, 1.0]
 PER_SECOND = 10_000
 WINDOW = 64
 WARM_UP_MESSAGES = 5_000
-READY = "postroad ready"
 
 
-class Traced:
+class Traced(OwnPostroad):
     """A broker that traces this share."""
 
     def __init__(self, stack, binary, share):
         self.binary, self.share, self.micros = binary, share, []
-        self.folder = tempfile.mkdtemp(prefix="postroad-tracing.")
-        stack.callback(shutil.rmtree, self.folder, ignore_errors=True)
-        offset = ports.Offset()
-        stack.callback(offset.close)
-        self.url, self.http = f"tcp://127.0.0.1:{61616 + offset.offset}", 8161 + offset.offset
-        config = os.path.join(self.folder, "postroad.toml")
-        with open(config, "w", encoding="ascii") as file:
-            file.write(configuration(share))
-        data, log = os.path.join(self.folder, "data"), os.path.join(self.folder, "log")
-        command = [binary, "serve", "--data", data, "--port-offset", str(offset.offset), "--config", config]
-        self.process = Process(command, self.folder, log)
-        stack.callback(self.process.stop)
-        self.wait(log)
-
-    def wait(self, log):
-        while True:
-            self.process.require_alive("postroad")
-            with open(log, encoding="utf-8", errors="replace") as lines:
-                if READY in lines.read():
-                    return
+        folder = tempfile.mkdtemp(prefix="postroad-tracing.")
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        super().__init__(binary, folder, configuration(share))
+        stack.callback(self.stop)
 
     def client(self, *words):
         command = [self.binary, *words, "--url", self.url]
