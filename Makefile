@@ -20,6 +20,8 @@ NIGHTLY_SEEDS ?= 100000
 NIGHTLY_JOURNAL_SEEDS ?= 100000
 NIGHTLY_CLUSTER_SEEDS ?= 100000
 NIGHTLY_NETWORK_SEEDS ?= 20000
+# Seconds of mixed faults in a cluster under clients.
+NIGHTLY_CLUSTER_SECONDS ?= 3600
 DATA ?= data
 STAGE := scripts/stage
 TARGET := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
@@ -150,6 +152,8 @@ nightly: build
 	@$(STAGE) power-loop env POWER_SECONDS=$(NIGHTLY_CRASH_SECONDS) tests/hostile/run power
 	@$(STAGE) network-by-night mvn -q -B -f tests/network/pom.xml -pl classic6 -am -Dpostroad.bin="$(POSTROAD_BINARY)" \
 	    -Dtest='MovingConsumersTest,FaultyNetworkTest' -Dnetwork.seconds=600 -Dsurefire.failIfNoSpecifiedTests=false test
+	@$(STAGE) cluster-by-night mvn -q -B -f tests/cluster/pom.xml -Dpostroad.bin="$(POSTROAD_BINARY)" \
+	    -Dtest=FaultsTest -Dcluster.seconds=$(NIGHTLY_CLUSTER_SECONDS) -Dsurefire.failIfNoSpecifiedTests=false test
 	@$(STAGE) hostile-by-night env NIGHTLY=1 tests/hostile/run large backlog flips
 	@$(STAGE) http-by-night env NIGHTLY=1 KILL_ROUNDS=200 tests/http/run test_lasting test_wire
 	@$(STAGE) jms-against-activemq bench/with activemq -- mvn -q -B -f tests/jms/pom.xml -pl jakarta,javax -am \

@@ -56,9 +56,9 @@ final class Cluster implements AutoCloseable {
         this(name, () -> null, null, configurations, disks);
     }
 
-    /** A cluster whose links can be cut. */
-    static Cluster withLinks(String name, Supplier<Throwable> failure) throws IOException {
-        return new Cluster(name, failure, new Links(), node -> "", node -> { });
+    /** A cluster whose links can be cut, and whose nodes start on disks that this prepares. */
+    static Cluster withLinks(String name, Supplier<Throwable> failure, Disks disks) throws IOException {
+        return new Cluster(name, failure, new Links(), node -> "", disks);
     }
 
     private Cluster(String name, Supplier<Throwable> failure, Links links, IntFunction<String> configurations, Disks disks)
@@ -125,9 +125,7 @@ final class Cluster implements AutoCloseable {
     void await(String event, Condition condition) throws Exception {
         long end = System.currentTimeMillis() + WITHIN_MS;
         while (!condition.holds()) {
-            if (failure.get() != null) {
-                throw new AssertionError("a client failed", failure.get());
-            }
+            requireClients();
             if (end < System.currentTimeMillis()) {
                 throw new AssertionError(event + " takes more than " + WITHIN_MS + " ms\n" + tails());
             }
@@ -135,11 +133,22 @@ final class Cluster implements AutoCloseable {
         }
     }
 
+    /** Fails if a client has failed. */
+    void requireClients() {
+        if (failure.get() != null) {
+            throw new AssertionError("a client failed", failure.get());
+        }
+    }
+
     /** The ends of all logs. */
-    String tails() throws IOException {
+    String tails() {
         StringBuilder tails = new StringBuilder();
-        for (Node node : nodes) {
-            tails.append(node.tail());
+        try {
+            for (Node node : nodes) {
+                tails.append(node.tail());
+            }
+        } catch (IOException noLog) {
+            tails.append(noLog);
         }
         return tails.toString();
     }

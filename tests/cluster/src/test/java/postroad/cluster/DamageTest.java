@@ -82,7 +82,7 @@ class DamageTest {
     private void awaitRepair(Node damaged, long withinMs) throws Exception {
         long end = System.currentTimeMillis() + withinMs;
         while (!damaged.hasLogged("the damaged store was filled, and its former files were removed")) {
-            assertTrue(System.currentTimeMillis() < end, () -> damaged.name + " is not filled\n" + tails());
+            assertTrue(System.currentTimeMillis() < end, () -> damaged.name + " is not filled\n" + cluster.tails());
             Thread.sleep(50);
         }
         Node leader = cluster.leader();
@@ -95,14 +95,6 @@ class DamageTest {
             assertEquals(0, node.metric("postroad_cluster_damaged{node=\"" + damaged.name + "\"}"));
         }
         assertEquals(List.of(), asideOf(damaged), "damaged files of a node that was filled");
-    }
-
-    private String tails() {
-        try {
-            return cluster.tails();
-        } catch (Exception noLogs) {
-            return noLogs.toString();
-        }
     }
 
     private static List<String> asideOf(Node node) throws Exception {

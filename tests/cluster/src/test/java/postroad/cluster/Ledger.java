@@ -4,7 +4,6 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 
 import java.util.Map;
 import java.util.Set;
-import java.util.TreeSet;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicReference;
 
@@ -19,11 +18,11 @@ import java.util.concurrent.atomic.AtomicReference;
  */
 final class Ledger {
     final AtomicReference<Throwable> failure = new AtomicReference<>();
-    final Set<String> sent = ConcurrentHashMap.newKeySet();
+    final MessageSet sent = new MessageSet();
     /** Sent by a client that lost its connection before the answer, and then sent the message again by itself. */
     final Set<String> sentTwice = ConcurrentHashMap.newKeySet();
-    final Set<String> committed = ConcurrentHashMap.newKeySet();
-    final Set<String> inDoubt = ConcurrentHashMap.newKeySet();
+    final MessageSet committed = new MessageSet();
+    final MessageSet inDoubt = new MessageSet();
     /** Commits that ended with an error for the application, and the error. */
     final Set<String> failedCommits = ConcurrentHashMap.newKeySet();
     /** Messages that came although they, or later ones, had been committed, and how. */
@@ -32,7 +31,7 @@ final class Ledger {
 
     /** A message has come where the one with the number {@code next} was due. Returns its number. */
     int received(String text, int next, boolean redelivered) {
-        int number = Integer.parseInt(text.substring(text.indexOf('/') + 1));
+        int number = MessageSet.number(text);
         // A message whose commit was in doubt may come again, or not.
         if (committed.contains(text) && !inDoubt.contains(text)) {
             again.put(text, "redelivered: " + redelivered + ", next: " + next);
@@ -45,18 +44,15 @@ final class Ledger {
         return number;
     }
 
-    Set<String> seen() {
-        Set<String> seen = new TreeSet<>(committed);
-        seen.addAll(inDoubt);
-        return seen;
+    /** Sends that were confirmed, and neither received nor in doubt. */
+    MessageSet missing() {
+        return sent.without(committed.with(inDoubt));
     }
 
     /** Call it when all clients have ended. */
     void assertNothingLostOrDoubled() {
         assertEquals(null, failure.get(), "a client failed");
-        Set<String> lost = new TreeSet<>(sent);
-        lost.removeAll(seen());
-        assertEquals(Set.of(), lost, "sends confirmed, then lost");
+        assertEquals(Set.of(), missing(), "sends confirmed, then lost");
         // The second copy of a send may come before its client knows that it sent twice: therefore here.
         again.keySet().removeAll(sentTwice);
         assertEquals(Map.of(), again, "messages that came again after their commit, or after a later one");

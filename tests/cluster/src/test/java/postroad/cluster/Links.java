@@ -1,7 +1,6 @@
 package postroad.cluster;
 
 import java.io.DataInputStream;
-import java.io.DataOutputStream;
 import java.io.IOException;
 import java.io.InputStream;
 import java.io.OutputStream;
@@ -10,6 +9,7 @@ import java.net.ServerSocket;
 import java.net.Socket;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
+import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 
@@ -25,8 +25,19 @@ final class Links implements AutoCloseable {
     /** One direction between two nodes, numbered from 1. */
     private record Way(long from, long to) {}
 
+    /** Both ends of a connection that goes through this proxy, and the node that made it. */
+    private record Carried(Way way, Socket from, Socket to) {
+        void close() throws IOException {
+            from.close();
+            to.close();
+        }
+    }
+
     private final Set<Way> cut = ConcurrentHashMap.newKeySet();
-    private final Set<Socket> sockets = ConcurrentHashMap.newKeySet();
+    private final Map<Way, Long> delaysMs = new ConcurrentHashMap<>();
+    private final Set<Carried> connections = ConcurrentHashMap.newKeySet();
+    /** Sockets of nodes that have not said who they are, or wait for a link that is cut. */
+    private final Set<Socket> waiting = ConcurrentHashMap.newKeySet();
     private final Set<ServerSocket> listeners = ConcurrentHashMap.newKeySet();
     private volatile boolean ends;
 
@@ -43,29 +54,32 @@ final class Links implements AutoCloseable {
     }
 
     private void connect(long node, Socket socket, int target) throws IOException {
-        sockets.add(socket);
-        DataInputStream in = new DataInputStream(socket.getInputStream());
-        byte[] head = in.readNBytes(HEAD_BYTES);
-        if (head.length < HEAD_BYTES) {
-            socket.close();
-            return;
-        }
-        long from = ByteBuffer.wrap(head, NODE_AT, 8).order(ByteOrder.LITTLE_ENDIAN).getLong();
+        waiting.add(socket);
         try {
-            await(new Way(from, node));
+            byte[] head = new DataInputStream(socket.getInputStream()).readNBytes(HEAD_BYTES);
+            if (head.length < HEAD_BYTES) {
+                socket.close();
+                return;
+            }
+            long from = ByteBuffer.wrap(head, NODE_AT, 8).order(ByteOrder.LITTLE_ENDIAN).getLong();
+            Way way = new Way(from, node);
+            await(way);
             Socket forward = new Socket(InetAddress.getLoopbackAddress(), target);
-            sockets.add(forward);
+            Carried carried = new Carried(way, socket, forward);
+            connections.add(carried);
             forward.setTcpNoDelay(true);
             socket.setTcpNoDelay(true);
-            new DataOutputStream(forward.getOutputStream()).write(head);
-            start(() -> copy(new Way(node, from), forward, socket));
-            copy(new Way(from, node), socket, forward);
+            forward.getOutputStream().write(head);
+            start(() -> copy(carried, new Way(node, from), forward, socket));
+            start(() -> copy(carried, way, socket, forward));
         } catch (IOException targetIsGone) {
             socket.close();
+        } finally {
+            waiting.remove(socket);
         }
     }
 
-    private void copy(Way way, Socket from, Socket to) throws IOException {
+    private void copy(Carried carried, Way way, Socket from, Socket to) throws IOException {
         byte[] bytes = new byte[64 << 10];
         try (from; to) {
             InputStream in = from.getInputStream();
@@ -77,18 +91,21 @@ final class Links implements AutoCloseable {
         } catch (IOException closed) {
             // The other side learns of it as well.
         } finally {
-            sockets.remove(from);
-            sockets.remove(to);
+            connections.remove(carried);
         }
     }
 
     private void await(Way way) {
-        while (cut.contains(way) && !ends) {
-            try {
-                Thread.sleep(10);
-            } catch (InterruptedException ended) {
-                return;
+        try {
+            Long delayMs = delaysMs.get(way);
+            if (delayMs != null) {
+                Thread.sleep(delayMs);
             }
+            while (cut.contains(way) && !ends) {
+                Thread.sleep(10);
+            }
+        } catch (InterruptedException ended) {
+            // The connection goes on, or ends with the test.
         }
     }
 
@@ -97,9 +114,24 @@ final class Links implements AutoCloseable {
         cut.add(new Way(from, to));
     }
 
+    /** Bytes from one node take this long to the other, and up to twice as long if there are more meanwhile: 64 KiB go at a time. */
+    void delay(long from, long to, long ms) {
+        delaysMs.put(new Way(from, to), ms);
+    }
+
+    /** The connections between two nodes end. */
+    void sever(long one, long other) throws IOException {
+        for (Carried carried : connections) {
+            if (carried.way.equals(new Way(one, other)) || carried.way.equals(new Way(other, one))) {
+                carried.close();
+            }
+        }
+    }
+
     /** All links work again. */
     void restore() {
         cut.clear();
+        delaysMs.clear();
     }
 
     private interface Work {
@@ -124,8 +156,11 @@ final class Links implements AutoCloseable {
         for (ServerSocket listener : listeners) {
             listener.close();
         }
-        for (Socket socket : sockets) {
+        for (Socket socket : waiting) {
             socket.close();
+        }
+        for (Carried carried : connections) {
+            carried.close();
         }
     }
 }

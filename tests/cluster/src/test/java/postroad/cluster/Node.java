@@ -12,6 +12,7 @@ import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Base64;
+import java.util.Comparator;
 import java.util.List;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.Stream;
@@ -162,6 +163,11 @@ final class Node {
                 .mapToDouble(line -> Double.parseDouble(line.substring(series.length() + 1))).findFirst().orElse(Double.NaN);
     }
 
+    /** Whether it says that the disk of that node is full. */
+    boolean saysFull(Node node) throws InterruptedException {
+        return metric("postroad_cluster_full{node=\"" + node.name + "\"}") == 1;
+    }
+
     /** {@code SIGKILL}, {@code SIGSTOP}, {@code SIGCONT} or {@code SIGTERM}. */
     void signal(String signal) throws IOException, InterruptedException {
         new ProcessBuilder("kill", "-" + signal, String.valueOf(process.pid())).start().waitFor();
@@ -183,6 +189,15 @@ final class Node {
     void wipe() throws IOException {
         Files.move(directory.resolve("data"), directory.resolve("wiped-" + wiped.size()));
         wiped.add(directory.resolve("wiped-" + wiped.size()));
+    }
+
+    /** All files of a node that does not run are gone. */
+    void erase() throws IOException {
+        try (Stream<Path> files = Files.walk(data())) {
+            for (Path file : files.sorted(Comparator.reverseOrder()).filter(file -> !file.equals(data())).toList()) {
+                Files.delete(file);
+            }
+        }
     }
 
     /** The disk that was replaced last is back. */
