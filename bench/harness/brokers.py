@@ -27,6 +27,15 @@ def maven(*arguments, directory=None):
         raise RuntimeError(f"mvn {' '.join(arguments)} failed:\n{(done.stdout + done.stderr)[-3000:]}")
 
 
+def copy_jars(pom, cache):
+    """The dependencies of a project, in `lib` of the cache."""
+    jars = os.path.join(cache, "lib")
+    if not os.path.isdir(jars):
+        unfinished = jars + ".part"
+        maven("-f", pom, COPY_JARS, "-DincludeScope=runtime", f"-DoutputDirectory={unfinished}")
+        os.rename(unfinished, jars)
+
+
 def await_answer(protocol, port, seconds_max, still_alive):
     """Polls until the broker answers; `still_alive` raises if it never will."""
     end = time.monotonic() + seconds_max
@@ -140,12 +149,7 @@ class ActiveMQ(Broker):
     scheduler = False
 
     def install(self):
-        jars = os.path.join(self.cache, "lib")
-        if not os.path.isdir(jars):
-            unfinished = jars + ".part"
-            pom = os.path.join(HERE, "peers", "activemq-pom.xml")
-            maven("-f", pom, COPY_JARS, "-DincludeScope=runtime", f"-DoutputDirectory={unfinished}")
-            os.rename(unfinished, jars)
+        copy_jars(os.path.join(HERE, "peers", "activemq-pom.xml"), self.cache)
 
     def prepare(self):
         shutil.copy(os.path.join(HERE, "peers", "activemq.xml"), self.data)
@@ -193,19 +197,23 @@ class Artemis(Broker):
         os.rename(os.path.join(unfinished, os.path.basename(self.home)), self.home)
 
     def prepare(self):
+        self.create(self.data, self.port)
+
+    def create(self, directory, port, options=()):
+        """A directory of one, which listens at this port of the loopback interface alone."""
         create = [
-            os.path.join(self.home, "bin", "artemis"), "create", self.data, "--silent", "--force",
+            os.path.join(self.home, "bin", "artemis"), "create", directory, "--silent", "--force",
             "--name", "bench", "--user", "bench", "--password", "bench", "--allow-anonymous",
-            "--host", "127.0.0.1", "--default-port", str(self.port), "--no-web",
-            "--no-amqp-acceptor", "--no-hornetq-acceptor", "--no-mqtt-acceptor", "--no-stomp-acceptor",
+            "--host", "127.0.0.1", "--default-port", str(port), "--no-web",
+            "--no-amqp-acceptor", "--no-hornetq-acceptor", "--no-mqtt-acceptor", "--no-stomp-acceptor", *options,
         ]  # fmt: skip
         done = subprocess.run(create, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise RuntimeError(f"artemis create failed:\n{done.stdout}{done.stderr}")
-        with open(os.path.join(self.data, "etc", "broker.xml"), encoding="utf-8") as file:
+        with open(os.path.join(directory, "etc", "broker.xml"), encoding="utf-8") as file:
             acceptors = re.findall(r"<acceptor [^>]*>([^<]*)<", file.read())
-        if not acceptors or any(f"127.0.0.1:{self.port}" not in acceptor for acceptor in acceptors):
-            raise RuntimeError(f"artemis would listen elsewhere than on 127.0.0.1:{self.port}: {acceptors}")
+        if not acceptors or any(f"127.0.0.1:{port}" not in acceptor for acceptor in acceptors):
+            raise RuntimeError(f"artemis would listen elsewhere than on 127.0.0.1:{port}: {acceptors}")
 
     def command(self):
         return [os.path.join(self.data, "bin", "artemis"), "run"]
@@ -278,7 +286,11 @@ class RabbitMQ(Broker):
     def stop(self):
         was_running = self.process is not None
         super().stop()
-        if was_running and not self.found_directory:
+        if was_running:
+            self.end_directory()
+
+    def end_directory(self):
+        if not self.found_directory:
             subprocess.run(["epmd", "-kill"], capture_output=True, check=False)
 
 

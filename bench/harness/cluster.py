@@ -1,7 +1,5 @@
 """A cluster of three Postroads on the loopback interface: its pace, and the time without confirmed sends when its leader is killed."""
 
-import os
-import shutil
 import subprocess
 import time
 import urllib.error
@@ -9,14 +7,19 @@ import urllib.request
 
 from . import load, report
 from .brokers import POLL_SECONDS, START_SECONDS_MAX, Postroad, PostroadAmqp
-from .load import CLASSES, HERE, IDLE_SECONDS
-from .process import Process, memory_megabytes
+from .load import IDLE_SECONDS
+from .nodes import Nodes, amqp_failover, openwire_failover
+from .process import memory_megabytes
 
-NODES = (1, 2, 3)
+# Fields of a result, the columns of its table.
+MEASURES = (
+    "published_per_s", "delivered_per_s", "publish_p50_ms", "publish_p99_ms", "publish_p999_ms",
+    "server_cpu_us_per_message", "peak_mb", "other_cores",
+)  # fmt: skip
 FAILOVER = "time from kill -9 of the leader to the next confirmed send, ms"
 
 
-class PostroadCluster(Postroad):
+class PostroadCluster(Nodes, Postroad):
     """Three nodes, each with a directory of its own. Clients of the load generator connect to the leader."""
 
     name = "postroad-cluster"
@@ -24,32 +27,18 @@ class PostroadCluster(Postroad):
     # Away from the ports of clients with any offset.
     peer_port = 17700
 
-    def __init__(self, cache, scratch):
-        super().__init__(cache, scratch)
-        self.nodes = {}
-
     def offset(self, node):
         return self.port_offset + 10 * node
 
     def command_of(self, node):
-        seeds = ",".join(f"127.0.0.1:{self.peer_port + number}" for number in NODES)
+        seeds = ",".join(f"127.0.0.1:{self.peer_port + number}" for number in self.numbers)
         return [
-            self.binary, "serve", "--data", os.path.join(self.data, f"n{node}"), "--port-offset", str(self.offset(node)),
+            self.binary, "serve", "--data", self.directory_of(node), "--port-offset", str(self.offset(node)),
             "--node", f"n{node}", "--cluster-listen", f"127.0.0.1:{self.peer_port + node}", "--cluster-seeds", seeds,
         ]  # fmt: skip
 
-    def launch(self):
-        begun = time.monotonic()
-        logs = os.path.dirname(self.data)
-        self.nodes = {
-            node: Process(self.command_of(node), self.data, os.path.join(logs, f"{self.name}-n{node}.log")) for node in NODES
-        }
-        try:
-            self.leader()
-        except BaseException:
-            self.stop()
-            raise
-        self.start_milliseconds = (time.monotonic() - begun) * 1000
+    def await_nodes(self):
+        self.leader()
 
     def leader(self):
         """The node that serves clients, once one does and the others follow it."""
@@ -59,8 +48,7 @@ class PostroadCluster(Postroad):
             leaders = [node for node, text in said.items() if text.startswith("ready")]
             if len(leaders) == 1 and all(node in leaders or f"follows n{leaders[0]}" in text for node, text in said.items()):
                 return leaders[0]
-            for node, process in self.nodes.items():
-                process.require_alive(f"{self.name} n{node}")
+            self.require_alive()
             time.sleep(POLL_SECONDS)
         raise RuntimeError(f"no leader within {START_SECONDS_MAX} s")
 
@@ -74,12 +62,6 @@ class PostroadCluster(Postroad):
         except OSError:
             return ""
 
-    def declare(self, name):
-        """Queues are there when they are used."""
-
-    def declare_for(self, workload):
-        """The same."""
-
     def url_of(self, node):
         return f"tcp://127.0.0.1:{61616 + self.offset(node)}"
 
@@ -89,16 +71,7 @@ class PostroadCluster(Postroad):
 
     @property
     def failover_url(self):
-        return f"failover:({','.join(map(self.url_of, NODES))})?maxReconnectDelay=100&timeout=60000"
-
-    def pids(self):
-        return [process.server_pid() for process in self.nodes.values()]
-
-    def stop(self):
-        for process in self.nodes.values():
-            process.stop()
-        self.nodes = {}
-        shutil.rmtree(self.data, ignore_errors=True)
+        return openwire_failover(map(self.url_of, self.numbers))
 
 
 class PostroadAmqpCluster(PostroadCluster):
@@ -113,11 +86,10 @@ class PostroadAmqpCluster(PostroadCluster):
 
     @property
     def failover_url(self):
-        nodes = ",".join(map(self.url_of, NODES))
-        return f"failover:({nodes})?failover.reconnectDelay=10&failover.maxReconnectDelay=100"
+        return amqp_failover(map(self.url_of, self.numbers))
 
 
-def measure(cluster, workload, settings):
+def measure(cluster, workload, warmup, duration):
     """One run of the load generator against an empty cluster: processor time and memory are those of all nodes."""
     cluster.start()
     try:
@@ -126,7 +98,7 @@ def measure(cluster, workload, settings):
         pids = cluster.pids()
         idle = sum(map(memory_megabytes, pids))
         server = ",".join(map(str, pids))
-        result = load.generate(cluster, server, workload, settings.warmup, settings.duration)
+        result = load.generate(cluster, server, workload, warmup, duration)
         result["start_ms"] = cluster.start_milliseconds
         result["idle_mb"] = idle
         result["after_mb"] = sum(map(memory_megabytes, pids))
@@ -141,10 +113,7 @@ def outage(cluster):
     cluster.start()
     try:
         cluster.declare("bench.outage")
-        command = [
-            "java", "-cp", os.pathsep.join([CLASSES, os.path.join(HERE, "target", "lib", "*")]), "postroad.bench.Outage",
-            cluster.failover_url, f"{cluster.queue_prefix}bench.outage",
-        ]  # fmt: skip
+        command = load.java("Outage", cluster.failover_url, f"{cluster.queue_prefix}bench.outage")
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as client:
             try:
                 if client.stdout.readline().strip() != "sending":
@@ -161,14 +130,24 @@ def outage(cluster):
 
 
 def failover_table(outages):
-    """One row for each cluster: the least, the median and the longest of all rounds. `outages` are by its name."""
-    lines = [f"| {FAILOVER} | least | median | longest |", "|---|---|---|---|"]
-    for name, millis in outages.items():
+    """One row for each cluster: the least, the median and the longest of all rounds. `outages` are by its title."""
+    lines = [f"| {FAILOVER} | least | median | longest |", "|---|---:|---:|---:|"]
+    for title, millis in outages.items():
         ranked = sorted(millis)
-        values = (ranked[0], ranked[len(ranked) // 2], ranked[-1])
-        lines.append(f"| {name}, {len(NODES)} nodes | " + " | ".join(f"{value:,.0f}" for value in values) + " |")
+        values = (ranked[0], ranked[len(ranked) // 2], ranked[-1]) if ranked else ()
+        lines.append(f"| {title} | " + (" | ".join(f"{value:,.0f}" for value in values) or "failed | |") + " |")
     return "\n".join(lines)
 
 
+def markdown(results, brokers, outages, settings, note):
+    """All tables; `brokers` are [(name, version)]."""
+    names = [name for name, _ in brokers]
+    parts = [report.heading(brokers, settings, note), ""]
+    for workload in settings.workloads:
+        parts += [table(results, names, workload), "", *report.unclean(results, workload.name)]
+    return "\n".join([*parts, failover_table(outages)]) + "\n"
+
+
 def table(results, names, workload):
-    return "\n".join([f"**{workload.name}**: {workload.title}", "", *report.table(results, names, workload.name)])
+    rows = report.table_by_broker(results, names, workload.name, MEASURES)
+    return "\n".join([f"**{workload.name}**: {workload.title}", "", *rows])

@@ -16,6 +16,11 @@ CLASSES = os.path.join(HERE, "target", "classes")
 EXTRA_SECONDS_MAX = 400
 
 
+def java(main, *arguments, heap=()):
+    """The command that runs a class of the load generator."""
+    return ["java", *heap, "-cp", os.pathsep.join([CLASSES, os.path.join(HERE, "target", "lib", "*")]), f"postroad.bench.{main}", *arguments]
+
+
 def build():
     """Compiles the load generator unless it is newer than its sources."""
     sources = glob.glob(os.path.join(HERE, "src", "**", "*.java"), recursive=True) + [os.path.join(HERE, "pom.xml")]
@@ -43,14 +48,14 @@ def measure(broker, workload, warmup, duration):
 
 
 def generate(broker, server, workload, warmup, duration):
-    command = [
-        "java", "-Xms512m", "-Xmx1500m", "-XX:+UseParallelGC",
-        "-cp", os.pathsep.join([CLASSES, os.path.join(HERE, "target", "lib", "*")]), "postroad.bench.Load",
+    command = java(
+        "Load",
         "--url", broker.url, "--name", f"{broker.queue_prefix}bench.{workload.name}", *workload.options(),
         "--warmup", str(warmup), "--duration", str(duration),
         "--server-pid", str(server), "--ticks", str(os.sysconf("SC_CLK_TCK")),
         "--run-id", str(random.randrange(1, 2**31)),
-    ]  # fmt: skip
+        heap=["-Xms512m", "-Xmx1500m", "-XX:+UseParallelGC"],
+    )  # fmt: skip
     limit = warmup + duration + EXTRA_SECONDS_MAX
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=limit)
     lines = done.stdout.strip().splitlines()

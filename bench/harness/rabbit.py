@@ -3,19 +3,15 @@
 import base64
 import json
 import os
-import shutil
-import subprocess
 import time
 import urllib.error
 import urllib.request
 
 from .brokers import START_SECONDS_MAX, RabbitMQ, await_answer
-from .process import Process
-
-NODES = (1, 2, 3)
+from .nodes import Nodes, amqp_failover
 
 
-class RabbitCluster(RabbitMQ):
+class RabbitCluster(Nodes, RabbitMQ):
     """Three nodes, each with a directory of its own. The leaders of the queues are on node 1, where clients connect."""
 
     name = "rabbitmq-cluster"
@@ -23,11 +19,6 @@ class RabbitCluster(RabbitMQ):
     amqp_port = 15972
     distribution_port = 35972
     management_port = 45972
-
-    def __init__(self, cache, scratch):
-        super().__init__(cache, scratch)
-        self.nodes = {}
-        self.start_milliseconds = 0.0
 
     def install(self):
         super().install()
@@ -38,12 +29,9 @@ class RabbitCluster(RabbitMQ):
     def node_name(node):
         return f"postroad-bench-{node}@localhost"
 
-    def directory_of(self, node):
-        return os.path.join(self.data, f"n{node}")
-
     def prepare(self):
-        peers = [f"cluster_formation.classic_config.nodes.{node} = {self.node_name(node)}" for node in NODES]
-        for node in NODES:
+        peers = [f"cluster_formation.classic_config.nodes.{node} = {self.node_name(node)}" for node in self.numbers]
+        for node in self.numbers:
             directory = self.directory_of(node)
             os.makedirs(directory)
             with open(os.path.join(directory, "enabled_plugins"), "w", encoding="utf-8") as file:
@@ -73,42 +61,23 @@ class RabbitCluster(RabbitMQ):
             "HOME": self.data,
         }
 
-    def start(self):
-        self.found_directory = subprocess.run(["epmd", "-names"], capture_output=True, check=False).returncode == 0
-        shutil.rmtree(self.data, ignore_errors=True)
-        os.makedirs(self.data)
-        self.prepare()
-        begun = time.monotonic()
-        logs = os.path.dirname(self.data)
-        try:
-            # One after the other: the first makes the secret and the cluster.
-            for node in NODES:
-                log = os.path.join(logs, f"{self.name}-n{node}.log")
-                process = Process(self.command(), self.data, log, self.environment_of(node))
-                self.nodes[node] = process
-                await_answer(
-                    self.protocol,
-                    self.amqp_port + node,
-                    START_SECONDS_MAX,
-                    lambda process=process, node=node: process.require_alive(f"{self.name} n{node}"),
-                )
-            self.await_members()
-        except BaseException:
-            self.stop()
-            raise
-        self.start_milliseconds = (time.monotonic() - begun) * 1000
+    def start_nodes(self):
+        # One after the other: the first makes the secret and the cluster.
+        for node in self.numbers:
+            self.start_node(node)
+            await_answer(self.protocol, self.amqp_port + node, START_SECONDS_MAX, self.require_alive)
 
-    def await_members(self):
+    def await_nodes(self):
         end = time.monotonic() + START_SECONDS_MAX
         while True:
             try:
                 running = [node for node in self.ask("GET", "/api/nodes") if node.get("running")]
             except (urllib.error.URLError, ConnectionError):
                 running = []
-            if len(running) == len(NODES):
+            if len(running) == len(self.numbers):
                 return
             if end < time.monotonic():
-                raise RuntimeError(f"{len(running)} of {len(NODES)} nodes of RabbitMQ have joined within {START_SECONDS_MAX} s")
+                raise RuntimeError(f"{len(running)} of {len(self.numbers)} nodes of RabbitMQ have joined within {START_SECONDS_MAX} s")
             time.sleep(0.1)
 
     def ask(self, method, path, body=None):
@@ -122,15 +91,8 @@ class RabbitCluster(RabbitMQ):
         return json.loads(text) if text else None
 
     def declare(self, name):
-        arguments = {"x-queue-type": "quorum", "x-quorum-initial-group-size": len(NODES)}
+        arguments = {"x-queue-type": "quorum", "x-quorum-initial-group-size": len(self.numbers)}
         self.ask("PUT", f"/api/queues/%2F/{name}", {"durable": True, "arguments": arguments})
-
-    def declare_for(self, workload):
-        """The queues of a workload, before its clients come."""
-        name = f"bench.{workload.name}"
-        names = [name] if workload.destinations == 1 else [f"{name}.{index}" for index in range(workload.destinations)]
-        for each in names:
-            self.declare(each)
 
     @property
     def url(self):
@@ -138,21 +100,14 @@ class RabbitCluster(RabbitMQ):
 
     @property
     def failover_url(self):
-        nodes = ",".join(f"amqp://127.0.0.1:{self.amqp_port + node}" for node in NODES)
-        return f"failover:({nodes})?failover.reconnectDelay=10&failover.maxReconnectDelay=100"
+        return amqp_failover(f"amqp://127.0.0.1:{self.amqp_port + node}" for node in self.numbers)
 
     def leader(self):
         """The node with the leaders of the queues: where they were declared."""
-        return NODES[0]
-
-    def pids(self):
-        return [process.server_pid() for process in self.nodes.values()]
+        return self.numbers[0]
 
     def stop(self):
         was_running = bool(self.nodes)
-        for process in self.nodes.values():
-            process.stop()
-        self.nodes = {}
-        if was_running and not self.found_directory:
-            subprocess.run(["epmd", "-kill"], capture_output=True, check=False)
-        shutil.rmtree(self.data, ignore_errors=True)
+        super().stop()
+        if was_running:
+            self.end_directory()

@@ -4,6 +4,7 @@ import datetime
 import os
 import platform
 import statistics
+import textwrap
 
 # Field, title, how to write it.
 MEASURES = [
@@ -22,6 +23,9 @@ MEASURES = [
     ("client_pause_max_ms", "longest pause of the client ms", "{:.0f}"),
     ("other_cores", "cores used by others", "{:.2f}"),
 ]
+# A line of prose in a document.
+COLUMNS_MAX = 100
+VERDICT = "lost, doubled, reordered, wrong"
 FAULTS = ["lost", "doubled", "reordered", "wrong_body", "in_doubt", "blocked_producers", "errors"]
 
 
@@ -45,14 +49,31 @@ def markdown(results, brokers, workloads, settings):
     return "\n".join(lines).rstrip() + "\n"
 
 
-def heading(brokers, settings):
+def heading(brokers, settings, note=None):
+    """What was compared, where and how; `note` in place of the explanation of ratios."""
     versions = ", ".join(f"{name} {version}".strip() for name, version in brokers)
-    return (
+    if note is None:
+        note = (
+            "CPU is that of the server per published message. A ratio is the other broker's value divided by that of "
+            f"{brokers[0][0]}."
+        )
+    words = (
         f"{datetime.date.today().isoformat()}, {machine()}. {versions}. "
-        f"{settings.rounds} round(s), {settings.warmup:g} s warm-up, {settings.duration:g} s measured; medians. "
-        "CPU is that of the server per published message. A ratio is the other broker's value divided by that of "
-        f"{brokers[0][0]}."
+        f"{settings.rounds} round(s), {settings.warmup:g} s warm-up, {settings.duration:g} s measured; medians. {note}"
     )
+    return textwrap.fill(words, COLUMNS_MAX, break_long_words=False, break_on_hyphens=False)
+
+
+def write_into(path, mark, text):
+    """Puts the text between the marks of this name in a document."""
+    begin, end = f"<!-- {mark}:begin -->", f"<!-- {mark}:end -->"
+    with open(path, encoding="utf-8") as file:
+        document = file.read()
+    if document.count(begin) != 1 or document.count(end) != 1:
+        raise SystemExit(f"{path} has no marks {begin} and {end}")
+    before, after = document.split(begin)[0], document.split(end)[1]
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(f"{before}{begin}\n{text}{end}{after}")
 
 
 def machine():
@@ -82,7 +103,19 @@ def table(results, brokers, workload, measures=MEASURES):
             cells += ["" for _ in others]
         rows.append("| " + " | ".join([title, *cells]) + " |")
     verdicts = [verdict(results, broker, workload) for broker in brokers]
-    rows.append("| " + " | ".join(["lost, doubled, reordered, wrong", *verdicts, *("" for _ in others)]) + " |")
+    rows.append("| " + " | ".join([VERDICT, *verdicts, *("" for _ in others)]) + " |")
+    return rows
+
+
+def table_by_broker(results, brokers, workload, fields):
+    """Rows of brokers, columns of the measures with these fields: for many brokers, without ratios."""
+    measures = [(field, title, form) for field, title, form in MEASURES if field in fields]
+    head = ["", *(title for _, title, _ in measures), VERDICT]
+    rows = ["| " + " | ".join(head) + " |", "|---" + "|---:" * len(measures) + "|---|"]
+    for broker in brokers:
+        values = [(median(results, broker, workload, field), form) for field, _, form in measures]
+        cells = ["-" if value is None else form.format(value) for value, form in values]
+        rows.append("| " + " | ".join([broker, *cells, verdict(results, broker, workload)]) + " |")
     return rows
 
 

@@ -21,6 +21,11 @@ class Workload:
         """The same at a rate that does not depend on how fast the broker answers."""
         return replace(self, name=f"{self.name}-paced", title=f"{self.title}; {rate:,.0f} sends/s", rate=rate)
 
+    def queues(self):
+        """The names of its destinations, as the load generator makes them of its name."""
+        name = f"bench.{self.name}"
+        return [name] if self.destinations == 1 else [f"{name}.{index}" for index in range(self.destinations)]
+
     def options(self):
         return [
             "--kind", self.kind,
@@ -60,4 +65,11 @@ AMQP = [
     for size in (128, 1024)
 ]  # fmt: skip
 
-BY_NAME = {workload.name: workload for workload in WORKLOADS + AMQP}
+# What clusters are measured by: the same with small messages, and one pair.
+CLUSTER = [
+    *(workload for workload in WORKLOADS if workload.name in ("queue-1-1", "queue-20-20")),
+    Workload("small-1-1", "durable queue, 128 B, 1 producer, 1 consumer", "queue", 1, 1, 1, 128),
+    *(workload for workload in WORKLOADS if workload.name == "small-20-20"),
+]
+
+BY_NAME = {workload.name: workload for workload in WORKLOADS + CLUSTER + AMQP}

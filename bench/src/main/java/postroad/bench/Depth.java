@@ -100,7 +100,7 @@ public final class Depth {
     }
   }
 
-  private Result first() throws InterruptedException {
+  private Result first() throws Exception {
     while (receivers.isEmpty()) {
       try {
         attach();
@@ -116,8 +116,8 @@ public final class Depth {
     return result;
   }
 
-  private void attach() throws JMSException {
-    Receiver receiver = new Receiver(run, factory, ledger);
+  private void attach() throws Exception {
+    Receiver receiver = new Receiver(run, new Jms(options.url(), false, true), ledger);
     receivers.add(receiver);
     Load.start(receiver);
   }

@@ -1,15 +1,11 @@
 package postroad.bench;
 
-import jakarta.jms.ConnectionFactory;
-import jakarta.jms.JMSException;
 import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.locks.LockSupport;
 import org.HdrHistogram.Histogram;
-import org.apache.activemq.ActiveMQConnectionFactory;
-import org.apache.qpid.jms.JmsConnectionFactory;
 
 /**
  * One run of load against one broker: warm-up, measured window, drain, check, one line of JSON on standard output.
@@ -17,16 +13,11 @@ import org.apache.qpid.jms.JmsConnectionFactory;
  * <p>Never here: anything that depends on which broker answers. Options are those of {@link Options}.
  */
 public final class Load {
-  /**
-   * A poll that finds nothing is not asked of the broker: RabbitMQ 3.10's plug-in ends the session at a drain of a classic queue.
-   */
-  private static final String QPID_OPTIONS = "?jms.receiveLocalOnly=true&jms.receiveNoWaitLocalOnly=true";
-
   private static final long JOIN_MILLIS_MAX = 30_000;
 
   private final Options options;
   private final Run run;
-  private final ConnectionFactory factory;
+  private final Protocol protocol;
   private final List<Publisher> publishers = new ArrayList<>();
   private final List<Receiver> receivers = new ArrayList<>();
   private final List<Thread> publishing = new ArrayList<>();
@@ -37,8 +28,7 @@ public final class Load {
   private Load(Options options) {
     this.options = options;
     run = new Run(options);
-    factory = options.url().startsWith("amqp:")
-        ? new JmsConnectionFactory(options.url() + QPID_OPTIONS) : new ActiveMQConnectionFactory(options.url());
+    protocol = Protocol.of(options.url(), options.topic(), options.persistent());
   }
 
   public static void main(String[] arguments) throws Exception {
@@ -54,7 +44,7 @@ public final class Load {
     // Consumers first: a topic keeps nothing for those who come later.
     attach(options.consumers());
     for (int p = 0; p < options.producers(); p++) {
-      publishers.add(new Publisher(run, factory, p));
+      publishers.add(new Publisher(run, protocol, p));
     }
     long begin = System.nanoTime();
     run.windowFrom = begin + (long) (options.warmupSeconds() * 1e9);
@@ -86,7 +76,7 @@ public final class Load {
     return result;
   }
 
-  private void attach(int count) throws JMSException {
+  private void attach(int count) throws Exception {
     for (int c = 0; c < count; c++) {
       String destination = options.destination(c);
       Ledger ledger = options.topic() ? null : queues.get(destination);
@@ -95,7 +85,7 @@ public final class Load {
         ledgers.add(ledger);
         queues.put(destination, ledger);
       }
-      Receiver receiver = new Receiver(run, factory, ledger);
+      Receiver receiver = new Receiver(run, protocol, ledger);
       receivers.add(receiver);
       receiving.add(start(receiver));
     }

@@ -1,17 +1,9 @@
 package postroad.bench;
 
-import jakarta.jms.Connection;
-import jakarta.jms.ConnectionFactory;
-import jakarta.jms.JMSException;
-import jakarta.jms.Message;
-import jakarta.jms.MessageProducer;
-import jakarta.jms.Session;
 import java.io.IOException;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.atomic.AtomicReference;
-import org.apache.activemq.ActiveMQConnectionFactory;
-import org.apache.qpid.jms.JmsConnectionFactory;
 
 /**
  * How long no send is confirmed while a broker fails: one producer of durable messages, which reconnects by itself.
@@ -28,7 +20,7 @@ public final class Outage {
   private static final AtomicLong LAST_NANOS = new AtomicLong();
   private static final AtomicLong LONGEST_NANOS = new AtomicLong();
   private static final AtomicBoolean MEASURES = new AtomicBoolean();
-  private static final AtomicReference<JMSException> FAILURE = new AtomicReference<>();
+  private static final AtomicReference<Exception> FAILURE = new AtomicReference<>();
 
   private Outage() {}
 
@@ -65,20 +57,11 @@ public final class Outage {
     }
   }
 
-  private static ConnectionFactory factory(String url) {
-    return url.contains("amqp://") ? new JmsConnectionFactory(url) : new ActiveMQConnectionFactory(url);
-  }
-
   private static void send(String url, String queue) {
-    try (Connection connection = factory(url).createConnection()) {
-      connection.start();
-      Session session = connection.createSession(false, Session.AUTO_ACKNOWLEDGE);
-      MessageProducer producer = session.createProducer(session.createQueue(queue));
+    try (Protocol.Sender sender = Protocol.of(url, false, true).sender(queue)) {
       byte[] body = new byte[1024];
       while (true) {
-        var message = session.createBytesMessage();
-        message.writeBytes(body);
-        producer.send(message, jakarta.jms.DeliveryMode.PERSISTENT, Message.DEFAULT_PRIORITY, 0);
+        sender.send(body);
         long now = System.nanoTime();
         long gap = now - LAST_NANOS.getAndSet(now);
         if (MEASURES.get()) {
@@ -86,7 +69,7 @@ public final class Outage {
         }
         SENDS.incrementAndGet();
       }
-    } catch (JMSException failed) {
+    } catch (Exception failed) {
       FAILURE.set(failed);
     }
   }

@@ -1,12 +1,5 @@
 package postroad.bench;
 
-import jakarta.jms.BytesMessage;
-import jakarta.jms.Connection;
-import jakarta.jms.ConnectionFactory;
-import jakarta.jms.DeliveryMode;
-import jakarta.jms.JMSException;
-import jakarta.jms.MessageProducer;
-import jakarta.jms.Session;
 import org.HdrHistogram.Histogram;
 
 /**
@@ -20,23 +13,16 @@ final class Publisher implements Runnable {
   final String destination;
   private final Run run;
   private final int number;
-  private final Connection connection;
-  private final Session session;
-  private final MessageProducer producer;
+  private final Protocol.Sender sender;
   private volatile long confirmed;
   private volatile long attempted;
   private volatile long confirmedInWindow;
 
-  Publisher(Run run, ConnectionFactory factory, int number) throws JMSException {
+  Publisher(Run run, Protocol protocol, int number) throws Exception {
     this.run = run;
     this.number = number;
     destination = run.options.destination(number);
-    connection = factory.createConnection();
-    connection.start();
-    session = connection.createSession(false, Session.AUTO_ACKNOWLEDGE);
-    producer = session.createProducer(
-        run.options.topic() ? session.createTopic(destination) : session.createQueue(destination));
-    producer.setDeliveryMode(run.options.persistent() ? DeliveryMode.PERSISTENT : DeliveryMode.NON_PERSISTENT);
+    sender = protocol.sender(destination);
   }
 
   @Override
@@ -50,7 +36,7 @@ final class Publisher implements Runnable {
         Load.sleepUntil(due);
         send(due);
       }
-    } catch (JMSException | RuntimeException error) {
+    } catch (Exception error) {
       // After the end of the run a blocked send is broken off; its outcome is unknown, which is no error.
       if (!run.stopPublishing) {
         run.error("producer " + number, error);
@@ -58,11 +44,10 @@ final class Publisher implements Runnable {
     }
   }
 
-  private void send(long called) throws JMSException {
-    BytesMessage message = session.createBytesMessage();
-    message.writeBytes(Body.write(run.options.runId(), number, confirmed, called, run.options.bodyBytes()));
+  private void send(long called) throws Exception {
+    byte[] body = Body.write(run.options.runId(), number, confirmed, called, run.options.bodyBytes());
     attempted = confirmed + 1;
-    producer.send(message);
+    sender.send(body);
     long replied = System.nanoTime();
     confirmed = attempted;
     if (run.inWindow(replied)) {
@@ -87,8 +72,8 @@ final class Publisher implements Runnable {
 
   void close() {
     try {
-      connection.close();
-    } catch (JMSException error) {
+      sender.close();
+    } catch (Exception error) {
       // The run is over and judged; a connection that does not close well changes nothing.
     }
   }
