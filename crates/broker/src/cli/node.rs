@@ -10,8 +10,8 @@ use postroad_amqp::AmqpOptions;
 use postroad_cluster::Term;
 use postroad_model::{ConnectionId, Elsewhere, Endpoint, Session};
 use postroad_net::{Listener, Places};
+use postroad_node::Clients;
 use postroad_node::TenantMeters;
-use postroad_node::{Clients, Draining};
 use postroad_openwire::OpenWireOptions;
 use postroad_routing::{Addressing, Policies};
 use postroad_security::{Documents, Visit};
@@ -311,7 +311,7 @@ async fn follow_until_led(
     let (view, door) = (following.replica.view.clone(), following.replica.door.clone());
     let api = admin_elsewhere(view.clone());
     let (links, policies) = (LinkBoard::default(), watch::channel(Arc::default()).1);
-    let (cluster, alerts, draining) = (Some(view.clone()), Alerts::default(), Draining::default());
+    let (cluster, alerts, draining) = (Some(view.clone()), Alerts::default(), view.draining.clone());
     let (cores, journals, tenants) = (Vec::new(), vec![door], TenantMeters::default());
     let everybody =
         StatsCollector { cores, journals, links, policies, cluster, alerts, draining, tenants, traces: None };
@@ -348,6 +348,8 @@ async fn follow_until_led(
                 Err(error) => pause(&error).await,
             },
             accepted = listeners.accept(), if !view.is_elected() => match accepted {
+                // Closed at once while the node is drained.
+                Ok(_) if view.draining.is_on() => {}
                 Ok(accepted) => {
                     if let Some(place) = admission.ask(accepted.peer) {
                         let (make, endpoint) = (make.clone(), accepted.endpoint);

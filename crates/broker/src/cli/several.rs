@@ -12,6 +12,7 @@ use anyhow::{Context, anyhow, bail};
 use postroad_amqp::AmqpOptions;
 use postroad_model::{ConnectionId, Session};
 use postroad_net::{Listener, Places};
+use postroad_node::Draining;
 use postroad_openwire::OpenWireOptions;
 use postroad_routing::FIRST_STORE;
 use postroad_security::Visit;
@@ -154,6 +155,8 @@ struct Front<'a> {
     sessions: Sessions,
     http: Rc<HttpEntry>,
     http_places: Places,
+    /// Clients are closed at once while the node is drained.
+    draining: Draining,
     /// Whether the broker goes on.
     accepts: bool,
 }
@@ -177,8 +180,8 @@ impl<'a> Front<'a> {
         let keys = config.data.join(ACCESS_KEYS_FILE).into();
         let http = Rc::new(HttpEntry::new(entry.clone(), (admission.door(), keys), own));
         let http_places = Places::new(visitors_max());
-        let accepts = true;
-        Ok(Front { reloader, documents, admission, entry, sessions, http, http_places, accepts })
+        let (draining, accepts) = (part.draining(), true);
+        Ok(Front { reloader, documents, admission, entry, sessions, http, http_places, draining, accepts })
     }
 
     fn receive_http(&self, accepted: (TcpStream, SocketAddr)) {
@@ -188,6 +191,9 @@ impl<'a> Front<'a> {
     }
 
     fn receive(&mut self, accepted: Accepted) {
+        if self.draining.is_on() {
+            return;
+        }
         let Some(place) = self.admission.ask(accepted.peer) else { return };
         let (sessions, service) = (self.sessions.clone(), accepted.endpoint.service);
         self.entry.receive(self.admission.dress(accepted, place), move |visit| sessions.of(service, visit));

@@ -228,7 +228,7 @@ impl Config {
                 );
             }
         }
-        self.check_stores(&cluster)
+        self.check_stores()
     }
 
     /// The data directory of the node, which has those of further stores in it.
@@ -266,7 +266,7 @@ impl Config {
     }
 
     /// Options that a cluster of several stores does not support yet are refused.
-    fn check_stores(&self, cluster: &ClusterOptions) -> anyhow::Result<()> {
+    fn check_stores(&self) -> anyhow::Result<()> {
         let ClusterConfig { stores, name, .. } = &self.cluster;
         if !(1..=CLUSTER_STORES_MAX).contains(stores) {
             bail!(
@@ -281,12 +281,6 @@ impl Config {
         }
         if name.contains('/') {
             bail!("configuration: cluster.name is {name:?}; with several stores it has no '/'");
-        }
-        if cluster.founder()?.is_none() {
-            bail!(
-                "configuration: cluster.listen is not in cluster.seeds: a node cannot join a cluster of several \
-                 stores later yet"
-            );
         }
         if !self.asks_login() {
             bail!(
@@ -389,7 +383,7 @@ mod tests {
             (
                 "a node that joins several stores",
                 stores.replace("listen = \"127.0.0.1:7101\"", "listen = \"127.0.0.1:7104\""),
-                Err("cannot join a cluster of several stores later yet"),
+                Ok(()),
             ),
             ("several stores", stores.clone(), Ok(())),
             (

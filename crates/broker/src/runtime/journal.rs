@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 use postroad_admin::JournalFigures;
 use postroad_cluster::{ChangeError, EntryId, Index, MemberChange, Members, NodeId, NodeRecord, Role, Term};
 use postroad_core::Partition;
@@ -202,16 +202,27 @@ impl JournalDoor {
         Some(changed)
     }
 
-    /// This mirror takes the place of all other nodes: the process begins again, and leads.
+    /// This mirror takes the place of all others in these stores, by number: the process begins
+    /// again, and leads.
     ///
     /// # Errors
-    /// See [`postroad_replication::Leadership::succeed`]; the journal's thread is gone.
-    pub fn succeed(&self) -> anyhow::Result<()> {
-        let Ok(mut writing) = self.writing.lock() else { bail!(THREAD_GONE) };
-        writing.writer.leadership().succeed().map_err(anyhow::Error::msg)?;
-        drop(writing);
-        self.waker.wake();
-        Ok(())
+    /// See [`postroad_replication::Leadership::succeed`]; a journal's thread is gone. With several
+    /// stores the error names the one that it is about; those before it have succeeded.
+    pub fn succeed(stores: &[(u16, JournalDoor)]) -> anyhow::Result<()> {
+        // The process begins again once one of them is released.
+        let mut all = Vec::new();
+        for (store, door) in stores {
+            let Ok(writing) = door.writing.lock() else { bail!(THREAD_GONE) };
+            all.push((*store, writing));
+        }
+        let mut succeed = all.iter_mut().map(|(store, writing)| {
+            let succeeded = writing.writer.leadership().succeed().map_err(anyhow::Error::msg);
+            succeeded.with_context(|| format!("store {store}"))
+        });
+        let succeeded = succeed.try_for_each(|succeeded| succeeded);
+        drop(all);
+        stores.iter().for_each(|(_, door)| door.waker.wake());
+        succeeded
     }
 
     /// The term in which this node leads. Waits for the journal's turn.

@@ -151,7 +151,7 @@ impl Runtime {
         let NodeReplica { view, door, range, waker, stop, .. } = replica;
         let Stores { partitions, placement, addressing, .. } = stores;
         let (keys, permissions) = (options.keys.clone(), options.policies.permissions.clone());
-        let (draining, tenants) = (Draining::default(), options.tenants.clone());
+        let (draining, tenants) = (view.draining.clone(), options.tenants.clone());
         let (traces, offline_ends) = (options.traces.clone(), options.offline_ends.clone());
         let places =
             Places { placement, addressing, keys, permissions, draining, tenants, traces, offline_ends };

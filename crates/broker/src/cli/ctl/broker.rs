@@ -43,8 +43,10 @@ pub fn run(arguments: &BrokerStateArguments) -> anyhow::Result<()> {
     } else {
         let text = |member: &str| answer[member].as_str().unwrap_or_default().to_owned();
         let state = if answer["draining"] == true { "draining" } else { "running" };
-        let (name, version, uptime) = (text("name"), text("version"), &answer["uptime_seconds"]);
-        writeln!(out, "{name}, version {version}, {state}, up for {uptime} s")
+        let (name, version) = (text("name"), text("version"));
+        // A node of a cluster that follows does not say it.
+        let uptime = answer["uptime_seconds"].as_u64().map(|seconds| format!(", up for {seconds} s"));
+        writeln!(out, "{name}, version {version}, {state}{}", uptime.unwrap_or_default())
     };
     printed.context("cannot write to standard output")
 }

@@ -126,6 +126,7 @@ const STORES: &[Column] = &[
     Column::number("TERM", "term"),
     Column::number("COMMITTED", "committed"),
     Column::number("LAG", "lag"),
+    Column::text("MEMBERS", "members"),
 ];
 
 /// Carries it out.
@@ -143,13 +144,16 @@ pub fn run(ClusterArguments { order, broker, json }: &ClusterArguments) -> anyho
                 true => (format!("{node} mirrors the store"), mirrors),
                 false => (format!("{node} votes"), votes),
             };
-            watch(broker, began, (&done, node), |state| is_done(state, node))
+            watch(broker, began, (&done, node), |state| is_done(state, node) && are_complete(state))
         }
         Some(ClusterOrder::Promote(PromoteArguments { node, force, broker })) => {
             let (began, order) = (Instant::now(), json!({ "node": node, "force": force }));
             request(broker, Method::Post, "/api/v1/cluster/promote", Some(&order))?;
             watch(broker, began, (&format!("{node} leads"), node), |state| {
-                state["leader"] == **node && state["serves"] == Value::Bool(true)
+                let leads = |store: &Value| store["leader"] == **node;
+                state["leader"] == **node
+                    && state["serves"] == Value::Bool(true)
+                    && stores(state).iter().all(leads)
             })
         }
         Some(ClusterOrder::Leave(MemberArguments { node, broker })) => {
@@ -161,13 +165,31 @@ pub fn run(ClusterArguments { order, broker, json }: &ClusterArguments) -> anyho
             let (began, order) = (Instant::now(), json!({ "old": old, "new": new, "force": force }));
             request(broker, Method::Post, "/api/v1/cluster/replace", Some(&order))?;
             let done = format!("{new} votes in place of {old}");
-            watch(broker, began, (&done, new), |state| votes(state, new) && row(state, old).is_none())
+            let replaced =
+                |state: &Value| votes(state, new) && row(state, old).is_none() && are_complete(state);
+            watch(broker, began, (&done, new), replaced)
         }
     }
 }
 
 fn row<'s>(state: &'s Value, node: &str) -> Option<&'s Value> {
     state["items"].as_array()?.iter().find(|row| row["node"] == *node)
+}
+
+/// The stores of a cluster that has several.
+fn stores(state: &Value) -> &[Value] {
+    state["stores"].as_array().map_or(&[], Vec::as_slice)
+}
+
+/// Whether all stores have all members, with their votes.
+fn are_complete(state: &Value) -> bool {
+    stores(state).iter().all(|store| store["members"] == "complete")
+}
+
+/// The stores that are not that far, and why.
+fn unfinished(state: &Value) -> String {
+    let open = stores(state).iter().filter(|store| store["members"] != "complete");
+    open.map(|store| format!(" Store {}: {}.", store["store"], text(&store["members"]))).collect()
 }
 
 /// Whether the node lags by the latest entries alone.
@@ -207,6 +229,7 @@ fn watch(
             said = row(&state, node).map_or_else(String::new, |row| {
                 format!(" It is a {}: {}.", text(&row["role"]), text(&row["state"]))
             });
+            said.push_str(&unfinished(&state));
         }
         std::thread::sleep(WATCH_EVERY);
     }
@@ -285,9 +308,9 @@ fn print_cluster(broker: &BrokerArguments, json: bool) -> anyhow::Result<()> {
             None => Ok(()),
         })
         .and_then(|()| Table::new(NODES).print(rows, &mut out))
-        .and_then(|()| match answer["stores"].as_array().filter(|stores| !stores.is_empty()) {
-            Some(stores) => Table::new(STORES).print(stores, &mut out),
-            None => Ok(()),
+        .and_then(|()| match stores(&answer) {
+            [] => Ok(()),
+            stores => Table::new(STORES).print(stores, &mut out),
         })
         .and_then(|()| print_faults(rows, &mut out))
     };

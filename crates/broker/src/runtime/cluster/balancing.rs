@@ -104,7 +104,7 @@ impl ClusterView {
         let nodes: BTreeMap<NodeId, Weight> = members
             .voters
             .iter()
-            .filter(|node| stays(node))
+            .filter(|node| stays(node) && self.part.votes_in_all(**node))
             .map(|node| (*node, self.weight(*node)))
             .collect();
         let (mut ready, _) = self.peers.reached_by_space();

@@ -81,7 +81,9 @@ impl ClientRedirect {
         tokio::task::spawn_local(async move {
             let NewSocket { socket, peer, place, tls, tls_is_asked_for, websocket_bytes_max, door, .. } =
                 socket;
-            view.leader_is_known(ELECTED_WITHIN).await;
+            if !view.is_removed() {
+                view.leader_is_known(ELECTED_WITHIN).await;
+            }
             if view.is_elected() {
                 return view.keep((socket, peer, scheme));
             }

@@ -139,7 +139,7 @@ impl ClientEntry {
                     Err(error) => tracing::debug!(store, %error, "the leader is not reached"),
                 }
             }
-            if until < Instant::now() {
+            if until < Instant::now() || view.is_removed() {
                 return Err(io::Error::other(view.reason()));
             }
             tokio::time::sleep(LOOK_EVERY).await;
@@ -219,7 +219,7 @@ impl ClientEntry {
                     Err(error) => tracing::debug!(%peer, store, %error, "the leader is not reached"),
                 }
             }
-            if until < Instant::now() {
+            if until < Instant::now() || view.is_removed() {
                 tracing::warn!(%peer, store, "closing a client: its store has no leader that is reached");
                 return Ok(());
             }

@@ -9,7 +9,8 @@
 //! to its vote (`steward`), and leads on only where leaders are balanced (`balancing`).
 //!
 //! A node has one store, or several (`store_part`) behind one port for nodes (`node_port`): then
-//! its clients log in (`entry`) before the leader of their store serves them.
+//! its clients log in (`entry`) before the leader of their store serves them, and all stores have
+//! the same members (`store_members`).
 //!
 //! Never here: how nodes agree (crates/cluster), clients of the broker.
 
@@ -35,6 +36,7 @@ mod restart;
 mod sealed;
 mod space;
 mod steward;
+mod store_members;
 mod store_part;
 mod view;
 mod wire;

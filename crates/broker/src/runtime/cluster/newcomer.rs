@@ -21,6 +21,7 @@ use postroad_cluster::{
     VoteError, VoteFile,
 };
 use postroad_journal::RealDisk;
+use postroad_routing::FIRST_STORE;
 use postroad_security::nodes::NodeTls;
 use postroad_store::Layout;
 use serde::{Deserialize, Serialize};
@@ -60,6 +61,14 @@ pub struct Asker {
     pub address: String,
     /// Its store.
     pub identity: String,
+}
+
+impl Asker {
+    /// With this name, address and store.
+    pub fn new(name: &str, address: &str, identity: &str) -> Asker {
+        let (name, address, identity) = (name.to_owned(), address.to_owned(), identity.to_owned());
+        Asker { version: VERSION, name, address, identity }
+    }
 }
 
 /// The answer of a member.
@@ -253,7 +262,10 @@ impl Asks<'_> {
         let mut known = Members::default();
         while !stop.load(Ordering::Acquire) {
             let further = known.records.values().map(|record| record.address.clone());
-            let mut addresses: Vec<String> = self.options.seeds.iter().cloned().chain(further).collect();
+            let of_first = self.options.part.addresses().into_iter();
+            let mut addresses: Vec<String> =
+                self.options.seeds.iter().cloned().chain(further).chain(of_first).collect();
+            addresses.retain(|address| *address != self.options.listen);
             addresses.sort_unstable();
             addresses.dedup();
             let mut said = None;
@@ -279,12 +291,7 @@ impl Asks<'_> {
                                 said = Some(format!("{address} refuses this node: {reason}"))
                             }
                             _ => {
-                                let name = &self.options.node;
-                                let wait = format!(
-                                    "this node asks to join the cluster {:?}; `postroad ctl cluster join {name}` at its leader admits it",
-                                    self.options.cluster
-                                );
-                                said.get_or_insert(wait);
+                                said.get_or_insert(self.waits());
                             }
                         }
                     }
@@ -302,6 +309,17 @@ impl Asks<'_> {
             thread::sleep(AGAIN);
         }
         Ok(None)
+    }
+
+    fn waits(&self) -> String {
+        let ClusterOptions { node, cluster, part, .. } = self.options;
+        match part.number() {
+            FIRST_STORE => format!(
+                "this node asks to join the cluster {cluster:?}; `postroad ctl cluster join {node}` at its leader \
+                 admits it"
+            ),
+            store => format!("this node asks to join store {store}, whose leader admits it"),
+        }
     }
 
     fn ask(&self, address: &str) -> anyhow::Result<(Answer, Members)> {
@@ -324,12 +342,7 @@ impl Asks<'_> {
             weight: options.weight,
         };
         let peer = prove_each_other(&options.secret, (&wire, None), &mut hello, None)?;
-        let asker = Asker {
-            version: VERSION,
-            name: options.node.clone(),
-            address: options.listen.clone(),
-            identity: self.identity.clone(),
-        };
+        let asker = Asker::new(&options.node, &options.listen, &self.identity);
         wire.write_frame(&serde_json::to_vec(&asker)?)?;
         Ok((serde_json::from_slice(&wire.read_frame(FRAME_BYTES_MAX)?)?, peer.members))
     }
@@ -342,13 +355,7 @@ mod tests {
     use super::*;
 
     fn asker(name: &str, address: &str) -> Asker {
-        let text = str::to_owned;
-        Asker {
-            version: VERSION,
-            name: text(name),
-            address: text(address),
-            identity: format!("store of {name}"),
-        }
+        Asker::new(name, address, &format!("store of {name}"))
     }
 
     #[test]

@@ -14,6 +14,7 @@ use axum::{Extension, Json, Router};
 use postroad_admin::Peer;
 use postroad_cluster::{ChangeError, MemberChange, NodeId, NodeRecord, Role};
 use postroad_replication::ReplicaStatus;
+use postroad_routing::FIRST_STORE;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -21,6 +22,7 @@ use serde_json::{Value, json};
 use crate::runtime::cluster::newcomer::Asker;
 use crate::runtime::cluster::steward::Group;
 use crate::runtime::cluster::view::ClusterView;
+use crate::runtime::journal::JournalDoor;
 
 /// A node that lags by more entries is not made the leader: clients would wait while it gets them.
 pub const LAG_MAX: u64 = 1000;
@@ -84,8 +86,8 @@ pub fn cluster_orders(view: ClusterView) -> Router {
         .route(&path("replace"), ordered(&view, r#"{"old": NODE, "new": NODE}"#, replace))
 }
 
-/// The orders that a node takes while it follows. It knows no users, so they come by the socket in
-/// its data directory alone.
+/// The orders that a node takes while it follows: it is promoted, or drained. It knows no users, so
+/// they come by the socket in its data directory alone.
 pub fn orders_to_follower(view: &ClusterView) -> Router {
     let local =
         middleware::from_fn(|Extension(peer): Extension<Peer>, request: Request, next: Next| async move {
@@ -97,7 +99,20 @@ pub fn orders_to_follower(view: &ClusterView) -> Router {
                 }
             }
         });
-    Router::new().route(&path("promote"), promotes(view).layer(local))
+    let drains = |drains: bool| {
+        let view = view.clone();
+        post(move || async move { Json(drained(&view, drains)) }).layer(local.clone())
+    };
+    let draining = Router::new().route("/api/v1/broker/drain", drains(true));
+    let draining = draining.route("/api/v1/broker/resume", drains(false));
+    draining.route(&path("promote"), promotes(view).layer(local))
+}
+
+/// Begins or ends the draining of a node that follows.
+fn drained(view: &ClusterView, drains: bool) -> Value {
+    view.draining.set(drains);
+    tracing::info!(drains, "draining: new connections and messages are refused while it lasts");
+    json!({ "name": &*view.node, "version": env!("CARGO_PKG_VERSION"), "draining": drains })
 }
 
 fn path(order: &str) -> String {
@@ -154,12 +169,30 @@ async fn transfer(view: ClusterView, Transfer { to }: Transfer) -> Result<Value,
     Ok(json!({ "from": &*node, "to": to, "begun": false }))
 }
 
-/// A node of several stores would have to change in all of their groups.
-fn members_may_change(view: &ClusterView) -> Result<(), Refused> {
-    match view.part.is_one_of_several() {
-        true => conflict("the nodes of a cluster with several stores cannot be changed yet"),
-        false => Ok(()),
+/// Members change in the first store, and the others follow.
+fn is_of_first(view: &ClusterView) -> Result<(), Refused> {
+    match view.part.number() {
+        FIRST_STORE => Ok(()),
+        store => conflict(format!(
+            "this is store {store}: give the order to the leader of store {FIRST_STORE}, and the other stores follow"
+        )),
     }
+}
+
+/// The order to change one of several stores is refused: the reason names it.
+fn of_store<T>(store: u16, checked: Result<T, Refused>) -> Result<T, Refused> {
+    checked.map_err(|(status, reason)| (status, format!("store {store}: {reason}")))
+}
+
+/// Whether each of several stores has all members, so that another one can come.
+fn are_complete(view: &ClusterView) -> Result<(), Refused> {
+    view.part.views().try_for_each(|(store, of)| match (of.known_leader(), of.difference()) {
+        (None, _) => of_store(store, conflict("it has no leader: try again once it has one")),
+        (_, Some(difference)) => {
+            of_store(store, conflict(format!("{difference}: members change one at a time")))
+        }
+        _ => Ok(()),
+    })
 }
 
 /// The state of the replica, which leads.
@@ -211,21 +244,50 @@ fn member(view: &ClusterView, name: &str) -> Result<NodeId, Refused> {
 }
 
 async fn join(view: ClusterView, Join { node, mirror }: Join) -> Result<Value, Refused> {
-    members_may_change(&view)?;
     add(view, node, None, mirror).await
 }
 
 /// Makes this mirror take the place of all other nodes.
 async fn promote(view: ClusterView, Promote { node, force }: Promote) -> Result<Value, Refused> {
-    members_may_change(&view)?;
+    is_of_first(&view)?;
     if node != *view.node {
         let reason = format!("this is {}: give the order to {node} itself, by its --data", view.node);
         return conflict(reason);
     }
-    if !view.peers.members().is_mirror(view.shared.own()) {
-        return conflict(format!(
-            "{node} is no mirror: nodes with a vote replace a lost leader by themselves"
-        ));
+    let succeed = match view.part.is_one_of_several() {
+        false => may_succeed(&view, force)?.map(|door| (FIRST_STORE, door)).into_iter().collect(),
+        true => stores_to_succeed(&view, force)?,
+    };
+    if succeed.is_empty() {
+        return conflict(format!("{node} has taken the place of all others already"));
+    }
+    match tokio::task::spawn_blocking(move || JournalDoor::succeed(&succeed)).await {
+        Ok(Ok(())) => Ok(json!({ "node": node })),
+        Ok(Err(error)) => conflict(format!("{error:#}")),
+        Err(error) => Err((StatusCode::INTERNAL_SERVER_ERROR, error.to_string())),
+    }
+}
+
+/// The stores in which this mirror has still to take the place of all others: all of them, or, if
+/// it was stopped before the last one, the rest.
+fn stores_to_succeed(view: &ClusterView, force: bool) -> Result<Vec<(u16, JournalDoor)>, Refused> {
+    let mut doors = Vec::new();
+    for (store, of) in view.part.views() {
+        doors.extend(of_store(store, may_succeed(of, force))?.map(|door| (store, door)));
+    }
+    Ok(doors)
+}
+
+/// The way to a mirror's store, if it may take the place of all others; `None` if it has done so.
+fn may_succeed(view: &ClusterView, force: bool) -> Result<Option<JournalDoor>, Refused> {
+    let (members, own, node) = (view.peers.members(), view.shared.own(), &view.node);
+    if !members.is_mirror(own) {
+        return match 0 < members.era && members.voters == [own] && view.part.is_one_of_several() {
+            true => Ok(None),
+            false => conflict(format!(
+                "{node} is no mirror: nodes with a vote replace a lost leader by themselves"
+            )),
+        };
     }
     if let Some(leader) = view.leader().filter(|_| !force) {
         let leader = view.name(leader.node);
@@ -234,16 +296,10 @@ async fn promote(view: ClusterView, Promote { node, force }: Promote) -> Result<
              have is lost to them. To do so say so by --force"
         ));
     }
-    let door = view.door.clone();
-    match tokio::task::spawn_blocking(move || door.succeed()).await {
-        Ok(Ok(())) => Ok(json!({ "node": node })),
-        Ok(Err(error)) => conflict(format!("{error:#}")),
-        Err(error) => Err((StatusCode::INTERNAL_SERVER_ERROR, error.to_string())),
-    }
+    Ok(Some(view.door.clone()))
 }
 
 async fn replace(view: ClusterView, Replace { old, new, force }: Replace) -> Result<Value, Refused> {
-    members_may_change(&view)?;
     add(view, new, Some((old, force)), false).await
 }
 
@@ -254,7 +310,9 @@ async fn add(
     old: Option<(String, bool)>,
     mirrors: bool,
 ) -> Result<Value, Refused> {
+    is_of_first(&view)?;
     leading(&view)?;
+    are_complete(&view)?;
     if member(&view, &name).is_ok() {
         return conflict(format!("{name} is a node of the cluster already"));
     }
@@ -270,8 +328,11 @@ async fn add(
         );
         return Err((StatusCode::NOT_FOUND, reason));
     };
-    let members = view.peers.members();
-    let Some(number) = members.next() else { return conflict("there are no numbers left for nodes") };
+    let others = view.part.views().map(|(_, view)| view.peers.members().next());
+    // The same number is free in all stores.
+    let Some(number) = others.chain([view.peers.members().next()]).max().flatten() else {
+        return conflict("there are no numbers left for nodes");
+    };
     let Asker { name: asked, address, identity, .. } = asker;
     let record = NodeRecord { name: asked, address, identity, replaces, mirrors, ..NodeRecord::default() };
     change(&view, MemberChange::Add(number), [(number, record)].into()).await?;
@@ -288,8 +349,14 @@ fn replaced(view: &ClusterView, old: &str, force: bool) -> Result<NodeId, Refuse
             "{old} is connected, and would be removed although it works: to do so say so by --force"
         ));
     }
-    may_go(view, node, old)?;
+    may_go_from_all(view, node, old)?;
     Ok(node)
+}
+
+/// Whether all stores can go on without this node.
+fn may_go_from_all(view: &ClusterView, node: NodeId, name: &str) -> Result<(), Refused> {
+    may_go(view, node, name)?;
+    view.part.views().try_for_each(|(store, of)| of_store(store, may_go(of, node, name)))
 }
 
 /// Whether the others can go on without this node.
@@ -302,8 +369,15 @@ fn may_go(view: &ClusterView, node: NodeId, name: &str) -> Result<(), Refused> {
         return conflict(format!("{name} is the last node with a vote"));
     }
     let (own, members) = (view.shared.own(), &*members);
-    let group =
-        Group { own, members, last: Default::default(), stored: &[], reached: &reached, common_level: None };
+    let group = Group {
+        own,
+        members,
+        last: Default::default(),
+        stored: &[],
+        reached: &reached,
+        elsewhere: &[],
+        common_level: None,
+    };
     let (votes, needed) = group.votes_without(node);
     if votes < needed {
         let others = members.voters.len() - 1;
@@ -316,14 +390,16 @@ fn may_go(view: &ClusterView, node: NodeId, name: &str) -> Result<(), Refused> {
 }
 
 /// Removes a node. If it is this one, another leads first, which finds in the list of members that
-/// this one is to go.
+/// this one is to go; if there are several stores, the others remove it before this one does.
 async fn leave(view: ClusterView, Named { node: name }: Named) -> Result<Value, Refused> {
-    members_may_change(&view)?;
+    is_of_first(&view)?;
     leading(&view)?;
     let node = member(&view, &name)?;
-    may_go(&view, node, &name)?;
-    let leaves =
-        if node == view.shared.own() { MemberChange::Retire(node) } else { MemberChange::Remove(node) };
+    may_go_from_all(&view, node, &name)?;
+    let leaves = match node == view.shared.own() || view.part.is_one_of_several() {
+        true => MemberChange::Retire(node),
+        false => MemberChange::Remove(node),
+    };
     change(&view, leaves, BTreeMap::new()).await?;
     tracing::info!(node = name, "a node leaves by order");
     Ok(json!({ "node": name }))

@@ -24,7 +24,8 @@ use crate::runtime::cluster::peers::Shared;
 use crate::runtime::cluster::restart::restart;
 use crate::runtime::cluster::space;
 use crate::runtime::cluster::steward::{Group, Step};
-use crate::runtime::cluster::view::Shown;
+use crate::runtime::cluster::store_members::next_change;
+use crate::runtime::cluster::view::{Shown, Successor};
 
 /// A leader is replaced after 10 to 20 of these without a word of it.
 const TICK: Duration = Duration::from_millis(50);
@@ -64,7 +65,7 @@ pub struct Participant {
     /// Ticks since the last notice of the space here.
     untold_ticks: u32,
     /// The node that is to lead in place of this one, once clients have finished.
-    successor: Option<NodeId>,
+    successor: Option<Successor>,
     /// The process ends: a failure of the replica is no reason to begin again.
     ends: bool,
 }
@@ -155,9 +156,9 @@ impl Participant {
         }
         self.apply(writer);
         if ticks {
-            self.see_to_members(writer);
+            let heir = self.see_to_members(writer);
             self.see_to_damage(writer);
-            self.see_to_space(writer);
+            self.successor = self.see_to_space(writer).or(heir);
             self.publish_documents();
         }
         self.look(writer, ticks);
@@ -217,12 +218,12 @@ impl Participant {
     }
 
     /// Tells the others of the space on this disk. A leader without space hands over to a node that
-    /// has some.
-    fn see_to_space(&mut self, writer: &mut LogWriter<RealDisk>) {
+    /// has some: to this one.
+    fn see_to_space(&mut self, writer: &mut LogWriter<RealDisk>) -> Option<Successor> {
         let (others, full) = self.shared.peers().reached_by_space();
         let is_one_full = !full.is_empty();
         writer.leadership().others_have(OthersSpace { with_space: others.clone(), is_one_full });
-        let Some(replica) = writer.replica() else { return };
+        let replica = writer.replica()?;
         let (space, before) = (replica.disk_space(), self.shared.space());
         self.untold_ticks += 1;
         if space != before || TELL_SPACE_TICKS <= self.untold_ticks {
@@ -238,13 +239,13 @@ impl Participant {
         let caught_up = |node: NodeId| status.lag_of(node).is_some_and(|lag| lag <= LAG_MAX);
         let leads = replica.leads_now().is_some();
         let next = space::next_leader(space, &others, &replica.members().voters, caught_up);
-        self.successor = next.filter(|_| leads);
-        let Some(next) = self.successor else { return };
+        let next = next.filter(|_| leads)?;
         // Its clients wait already.
         if space == DiskSpace::Exhausted && self.may_hand_over() {
             tracing::warn!(to = next.get(), "this node hands leadership over, as its disk is full");
             writer.leadership().hand_over(Some(next));
         }
+        Some(Successor { node: next, reason: "its disk is full" })
     }
 
     /// Whether an attempt to hand over may begin, which writes wait for.
@@ -281,38 +282,50 @@ impl Participant {
         }
     }
 
-    /// Takes the next step of a change of members, if this node leads and one is under way.
-    fn see_to_members(&mut self, writer: &mut LogWriter<RealDisk>) {
-        let Some(replica) = writer.replica().filter(|replica| replica.leads_now().is_some()) else { return };
+    /// Takes the next step of a change of members, if this node leads and one is under way. Returns
+    /// the node that is to lead in place of this one, if this one is to be removed.
+    fn see_to_members(&mut self, writer: &mut LogWriter<RealDisk>) -> Option<Successor> {
+        let replica = writer.replica().filter(|replica| replica.leads_now().is_some())?;
         let members = replica.members();
+        let part = self.shared.part();
+        if let Some(first) = part.members_to_follow()
+            && let Some((change, more)) = next_change(&first, members, &self.shared.askers().all())
+        {
+            let mut records = self.shared.names();
+            records.extend(more);
+            // Refused while the one before is under way: the next tick tries again.
+            if writer.leadership().change_members(change, &records).is_ok() {
+                tracing::info!(?change, store = part.number(), "the members follow those of store 1");
+            }
+            return None;
+        }
         let common_level = self.shared.common_level();
         let rises = common_level.is_some_and(|common| members.level < common);
         if members.learners.is_empty() && !rises && !members.records.values().any(|record| record.retires) {
-            return;
+            return None;
         }
         let (status, reached) = (replica.status(), self.shared.peers().reached());
-        let own = self.shared.own();
+        let (own, elsewhere) = (self.shared.own(), part.kept_elsewhere());
         let group = Group {
             own,
             members,
             last: status.group.last,
             stored: &status.stored,
             reached: &reached,
+            elsewhere: &elsewhere,
             common_level,
         };
-        match group.next_step() {
-            Some(Step::Change(change)) => {
-                // Refused while the one before is under way: the next tick tries again.
-                if writer.leadership().change_members(change, &self.shared.names()).is_ok() {
-                    tracing::info!(?change, "the members change");
-                }
-            }
-            Some(Step::HandOver) if self.may_hand_over() => {
-                tracing::info!("this node is to be removed, and hands leadership over");
-                writer.leadership().hand_over(None);
-            }
-            Some(Step::HandOver) | None => {}
+        let step = group.next_step();
+        // Of several stores none gets more than its share.
+        let heir = group.heirs().into_iter().min_by_key(|node| part.led_by(*node));
+        // Refused while the one before is under way: the next tick tries again.
+        if let Some(Step::Change(change)) = step
+            && writer.leadership().change_members(change, &self.shared.names()).is_ok()
+        {
+            tracing::info!(?change, "the members change");
         }
+        let heir = heir.filter(|_| step == Some(Step::HandOver));
+        heir.map(|node| Successor { node, reason: "it is to be removed" })
     }
 
     /// Restarts from a copy of the leader's store, if it may take the place of this one.

@@ -1,6 +1,7 @@
 //! What a leader does by itself about the members: a learner that has caught up gets its vote, and
 //! the node that it replaces is removed first; one that led when it was to leave is removed; the
-//! level rises once all nodes speak the next.
+//! level rises once all nodes speak the next. With several stores the first one keeps a node until
+//! the others have removed it.
 //!
 //! Everything follows from the list of members, so that the next leader goes on where this one
 //! ended. Never here: sockets, the order in which changes become durable (crates/cluster).
@@ -23,6 +24,8 @@ pub struct Group<'a> {
     pub stored: &'a [(NodeId, Index)],
     /// The other nodes with a connection.
     pub reached: &'a [NodeId],
+    /// Members of other stores: those leave there first.
+    pub elsewhere: &'a [NodeId],
     /// The highest level that all members speak; `None` while that is not known of one.
     pub common_level: Option<Level>,
 }
@@ -57,10 +60,21 @@ impl Group<'_> {
     /// A node is to go.
     fn goes(&self, node: NodeId) -> Option<Step> {
         if node == self.own {
-            let mut others = self.members.voters.iter().filter(|voter| **voter != self.own);
-            return others.any(|voter| self.has_caught_up(*voter)).then_some(Step::HandOver);
+            return (!self.heirs().is_empty()).then_some(Step::HandOver);
         }
-        self.goes_on_without(node).then_some(Step::Change(MemberChange::Remove(node)))
+        let may_go = !self.elsewhere.contains(&node) && self.goes_on_without(node);
+        may_go.then_some(Step::Change(MemberChange::Remove(node)))
+    }
+
+    /// The nodes that may lead in place of this one, those with most of the log first.
+    pub fn heirs(&self) -> Vec<NodeId> {
+        let stays = |node: &NodeId| self.members.record(*node).is_none_or(|record| !record.retires);
+        let others = self.members.voters.iter().copied().filter(|voter| *voter != self.own);
+        let mut heirs: Vec<NodeId> =
+            others.filter(|voter| stays(voter) && self.has_caught_up(*voter)).collect();
+        let stored = |node: &NodeId| self.stored.iter().find(|(of, _)| of == node).map(|(_, index)| *index);
+        heirs.sort_by_key(|node| std::cmp::Reverse(stored(node)));
+        heirs
     }
 
     fn sees_to_a_learner(&self) -> Option<Step> {
@@ -150,9 +164,57 @@ mod tests {
                 last: Index(500),
                 stored: &stored,
                 reached: &reached,
+                elsewhere: &[],
                 common_level: None,
             };
             assert_eq!(group.next_step(), want, "case: {case}");
+        }
+    }
+
+    #[test]
+    fn the_first_store_keeps_a_node_until_the_others_have_removed_it() {
+        use MemberChange::{Remove, Retire};
+        let retired = |gone| Members::first([1, 2, 3].map(node)).after(Retire(node(gone))).unwrap();
+        for (case, members, elsewhere, want) in [
+            ("a retired one", retired(3), vec![3], None),
+            ("others are elsewhere", retired(3), vec![1, 2], Some(Step::Change(Remove(node(3))))),
+            ("a replaced one", with_learner(3), vec![3], None),
+            ("the leader", retired(1), vec![1], Some(Step::HandOver)),
+        ] {
+            let elsewhere: Vec<NodeId> = elsewhere.into_iter().map(node).collect();
+            let reached = [2, 3, 4].map(node);
+            let group = Group {
+                own: node(1),
+                members: &members,
+                last: Index(500),
+                stored: &reached.map(|node| (node, Index(500))),
+                reached: &reached,
+                elsewhere: &elsewhere,
+                common_level: None,
+            };
+            assert_eq!(group.next_step(), want, "case: {case}");
+        }
+    }
+
+    #[test]
+    fn an_heir_has_a_vote_stays_and_has_most_of_the_log() {
+        let members = Members::first([1, 2, 3, 4, 5].map(node)).after(MemberChange::Retire(node(2))).unwrap();
+        let stored = [2, 3, 4, 5].map(|number| (node(number), Index(490 + number)));
+        for (case, reached, want) in [
+            ("all but the retired", vec![2, 3, 4, 5], vec![5, 4, 3]),
+            ("one is away", vec![2, 3, 4], vec![4, 3]),
+        ] {
+            let reached: Vec<NodeId> = reached.into_iter().map(node).collect();
+            let group = Group {
+                own: node(1),
+                members: &members,
+                last: Index(500),
+                stored: &stored,
+                reached: &reached,
+                elsewhere: &[],
+                common_level: None,
+            };
+            assert_eq!(group.heirs(), want.into_iter().map(node).collect::<Vec<_>>(), "case: {case}");
         }
     }
 
@@ -176,8 +238,16 @@ mod tests {
             let stored = [(node(4), Index(500))];
             let reached = [2, 3, 4].map(node);
             let (own, last) = (node(1), Index(500));
-            let group =
-                Group { own, members: &members, last, stored: &stored, reached: &reached, common_level };
+            let elsewhere = &[];
+            let group = Group {
+                own,
+                members: &members,
+                last,
+                stored: &stored,
+                reached: &reached,
+                elsewhere,
+                common_level,
+            };
             assert_eq!(group.next_step(), want, "case: {case}");
         }
     }
@@ -195,6 +265,7 @@ mod tests {
                 last: Index(0),
                 stored: &[],
                 reached: &reached,
+                elsewhere: &[],
                 common_level: None,
             };
             assert_eq!(group.votes_without(node(leaves)), want, "{reached:?} without {leaves}");

@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use postroad_model::DocumentVersion;
+use postroad_node::Draining;
 use tokio::sync::watch;
 
 use crate::runtime::cluster::node_port::NodePort;
@@ -23,6 +24,7 @@ struct NodeStores {
     views: Vec<OnceLock<ClusterView>>,
     opened: watch::Sender<()>,
     documents: watch::Sender<DocumentContents>,
+    draining: Draining,
 }
 
 /// One of them; or, by default, the only store of a node.
@@ -56,7 +58,7 @@ impl StorePart {
     pub fn first(port: Arc<NodePort>, count: u16) -> StorePart {
         let views = (0..count).map(|_| OnceLock::new()).collect();
         let (opened, documents) = (watch::Sender::new(()), watch::Sender::default());
-        let stores = NodeStores { port, views, opened, documents };
+        let stores = NodeStores { port, views, opened, documents, draining: Draining::default() };
         StorePart { stores: Some(Arc::new(stores)), number: FIRST_STORE }
     }
 
@@ -79,6 +81,11 @@ impl StorePart {
     /// The port for nodes, if it is shared.
     pub fn port(&self) -> Option<Arc<NodePort>> {
         self.stores.as_ref().map(|stores| stores.port.clone())
+    }
+
+    /// Whether the node is being drained, in all of its stores.
+    pub fn draining(&self) -> Draining {
+        self.stores.as_ref().map_or_else(Draining::default, |stores| stores.draining.clone())
     }
 
     /// The replica of this store is open.

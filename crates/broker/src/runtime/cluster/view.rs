@@ -10,6 +10,7 @@ use axum::{Json, Router};
 use postroad_admin::{ClusterFigures, PeerFigures, StoreFigures};
 use postroad_cluster::{Balance, FORWARD_KEY_BYTES, Members, NodeId, Role};
 use postroad_model::{Elsewhere, Endpoint};
+use postroad_node::Draining;
 use postroad_replication::ReplicaStatus;
 use postroad_security::nodes::NodeTls;
 use serde_json::{Value, json};
@@ -51,6 +52,8 @@ pub struct ClusterView {
     pub(super) status: watch::Receiver<Option<Shown>>,
     /// The stores of the process.
     pub(super) part: StorePart,
+    /// Of this node, in all of its stores.
+    pub draining: Draining,
     /// Of the leaders, as this node saw it last while it led.
     leaders: Arc<Mutex<Balance>>,
 }
@@ -67,7 +70,16 @@ pub struct Shown {
     /// How long writes of this node took until they were committed.
     pub commits: CommitLatency,
     /// The node that is to lead in place of this one, once clients have finished.
-    pub successor: Option<NodeId>,
+    pub successor: Option<Successor>,
+}
+
+/// A node that is to lead in place of this one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Successor {
+    /// Its number.
+    pub node: NodeId,
+    /// Why, for the log.
+    pub reason: &'static str,
 }
 
 impl ClusterView {
@@ -90,6 +102,7 @@ impl ClusterView {
             handover: Arc::default(),
             status,
             part: options.part.clone(),
+            draining: options.part.draining(),
             leaders: Arc::new(Mutex::new(Balance::Balanced)),
         }
     }
@@ -257,13 +270,19 @@ impl ClusterView {
         loop {
             let named =
                 status.wait_for(|shown| shown.as_ref().is_some_and(|shown| shown.successor.is_some()));
-            let Some(to) = named.await.ok().and_then(|shown| shown.as_ref()?.successor) else { return };
+            let named = named.await.ok().and_then(|shown| shown.as_ref()?.successor);
+            let Some(Successor { node, reason }) = named else { return };
             if let Some(turn) = self.handover.take_turn() {
-                tracing::warn!(to = self.name(to), "this node hands leadership over, as its disk is full");
-                self.hand_over(turn, Some(to)).await;
+                tracing::warn!(to = self.name(node), "this node hands leadership over, as {reason}");
+                self.hand_over(turn, Some(node)).await;
             }
             tokio::time::sleep(HAND_OVER_EVERY).await;
         }
+    }
+
+    /// Whether this node was removed from the cluster, so that it learns of no leader any more.
+    pub fn is_removed(&self) -> bool {
+        self.membership.removed()
     }
 
     /// Whether this node was elected.
@@ -304,9 +323,17 @@ impl ClusterView {
                 "serves": shown.is_some_and(|shown| shown.serves), "lag": lag,
                 "term": group.as_ref().map(|group| group.term.0),
                 "committed": group.as_ref().map(|group| group.committed.0),
+                "members": view.members_state(),
             })
         };
         self.part.views().map(row).collect()
+    }
+
+    /// Whether a store has the members of the first one and each has its vote, or the difference.
+    fn members_state(&self) -> String {
+        let lacks_leader = self.known_leader().is_none().then(|| "no leader".to_owned());
+        let texts: Vec<String> = lacks_leader.into_iter().chain(self.difference()).collect();
+        if texts.is_empty() { "complete".to_owned() } else { texts.join(", ") }
     }
 
     fn role(&self) -> Option<Role> {

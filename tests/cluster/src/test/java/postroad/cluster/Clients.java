@@ -14,6 +14,7 @@ import java.util.List;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicLong;
+import java.util.function.UnaryOperator;
 import java.util.stream.Collectors;
 import org.apache.activemq.ActiveMQConnection;
 import org.apache.activemq.ActiveMQConnectionFactory;
@@ -54,12 +55,23 @@ final class Clients {
     }
 
     final Ledger ledger = new Ledger();
+    /** Who uses a queue; {@code null} if the clients do not log in. */
+    private final UnaryOperator<String> users;
     private final List<Thread> threads = new ArrayList<>();
     private final List<AtomicInteger> sends = new ArrayList<>();
     /** The longest time of a send, of each producer. */
     private final List<AtomicLong> pausesNanos = new ArrayList<>();
     private final AtomicBoolean stopSending = new AtomicBoolean();
     private final AtomicBoolean stopReceiving = new AtomicBoolean();
+
+    Clients() {
+        this(null);
+    }
+
+    /** Clients that log in as the user of their queue. */
+    Clients(UnaryOperator<String> users) {
+        this.users = users;
+    }
 
     /** Starts a producer and a consumer of a queue. */
     void start(Protocol protocol, String queue, List<Node> nodes) {
@@ -129,8 +141,10 @@ final class Clients {
     }
 
     /** A connection that notes the moment at which it was last lost. */
-    private static Connection connect(Protocol protocol, List<Node> nodes, Lost lost) throws JMSException {
-        Connection connection = factory(protocol, nodes).createConnection();
+    private Connection connect(Protocol protocol, String queue, List<Node> nodes, Lost lost) throws JMSException {
+        ConnectionFactory factory = factory(protocol, nodes);
+        String user = users == null ? null : users.apply(queue);
+        Connection connection = user == null ? factory.createConnection() : factory.createConnection(user, "secret of " + user);
         if (connection instanceof ActiveMQConnection openWire) {
             openWire.addTransportListener(new DefaultTransportListener() {
                 @Override
@@ -203,7 +217,7 @@ final class Clients {
     private void produce(Protocol protocol, String queue, List<Node> nodes, AtomicInteger count, AtomicLong pauseNanos)
             throws JMSException {
         Lost lost = new Lost();
-        Connection connection = connect(protocol, nodes, lost);
+        Connection connection = connect(protocol, queue, nodes, lost);
         Session session = connection.createSession(false, Session.AUTO_ACKNOWLEDGE);
         MessageProducer producer = session.createProducer(session.createQueue(queue));
         for (int number = 0; !stopSending.get(); number++) {
@@ -223,7 +237,7 @@ final class Clients {
 
     private void consume(Protocol protocol, String queue, List<Node> nodes) throws JMSException {
         Lost lost = new Lost();
-        Connection connection = connect(protocol, nodes, lost);
+        Connection connection = connect(protocol, queue, nodes, lost);
         Session session = connection.createSession(true, Session.SESSION_TRANSACTED);
         MessageConsumer consumer = session.createConsumer(session.createQueue(queue));
         int next = 0;

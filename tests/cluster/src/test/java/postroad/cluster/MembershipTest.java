@@ -1,10 +1,17 @@
 package postroad.cluster;
 
 import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import jakarta.jms.Connection;
+import jakarta.jms.Message;
+import jakarta.jms.MessageConsumer;
+import jakarta.jms.Session;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import org.apache.activemq.ActiveMQConnectionFactory;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.DisplayName;
@@ -57,6 +64,33 @@ class MembershipTest {
         assertTrue(printed.contains(wanted), () -> printed + ", expected: " + wanted);
     }
 
+    /** A consumer has a message in its hands as the leader is told to leave: that waits until it is acknowledged, which counts. */
+    private void theLeaderLeavesOnceAMessageIsAcknowledged(Node leader) throws Exception {
+        String urls = String.join(",", cluster.nodes.stream().filter(Node::isAlive).map(Node::url).toList());
+        try (Connection connection = new ActiveMQConnectionFactory("failover:(" + urls + ")?jms.checkForDuplicates=false").createConnection()) {
+            connection.start();
+            Session session = connection.createSession(false, Session.CLIENT_ACKNOWLEDGE);
+            var queue = session.createQueue("members.held");
+            session.createProducer(queue).send(session.createTextMessage("held"));
+            MessageConsumer consumer = session.createConsumer(queue);
+            Message held = consumer.receive(10_000);
+            CompletableFuture<String> left = CompletableFuture.supplyAsync(() -> {
+                try {
+                    return leader.ctl("cluster", "leave", leader.name);
+                } catch (Exception failed) {
+                    return failed.toString();
+                }
+            });
+            cluster.await("it is to be removed", () -> leader.hasLogged("this node hands leadership over, as it is to be removed"));
+            Thread.sleep(500);
+            held.acknowledge();
+            String printed = left.get();
+            assertTrue(printed.contains(leader.name + " has left"), printed);
+            cluster.leader(leader);
+            assertNull(consumer.receive(1000), "it was acknowledged before the leader left");
+        }
+    }
+
     private void awaitAsking(Node newcomer) throws Exception {
         Node leader = cluster.leader();
         cluster.await(newcomer.name + " asks", () -> leader.ctl("cluster").contains("asks to join: postroad ctl cluster join " + newcomer.name));
@@ -94,8 +128,12 @@ class MembershipTest {
         kill(leaves);
         awaitSends();
 
-        order(leader.name + " has left", "leave", leader.name);
-        cluster.leader(leader);
+        int failedBefore = clients.ledger.failedCommits.size();
+        clients.takePausesMs();
+        theLeaderLeavesOnceAMessageIsAcknowledged(leader);
+        awaitSends();
+        System.out.println("members: pauses of producers while the leader leaves, ms: " + clients.takePausesMs() + "; commits that failed: "
+                + (clients.ledger.failedCommits.size() - failedBefore));
         kill(leader);
         awaitSends();
 

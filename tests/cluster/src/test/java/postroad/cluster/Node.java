@@ -85,9 +85,18 @@ final class Node {
 
     /** What {@code postroad ctl} prints about this node, in both its streams. */
     String ctl(String... arguments) throws IOException, InterruptedException {
+        return ctlIn(data(), arguments);
+    }
+
+    /** The same about one of its further stores. */
+    String ctlOfStore(int store, String... arguments) throws IOException, InterruptedException {
+        return ctlIn(store == 1 ? data() : data().resolve("store-" + store), arguments);
+    }
+
+    private static String ctlIn(Path data, String... arguments) throws IOException, InterruptedException {
         List<String> command = new ArrayList<>(List.of(binary(), "ctl"));
         command.addAll(List.of(arguments));
-        command.addAll(List.of("--data", directory.resolve("data").toString()));
+        command.addAll(List.of("--data", data.toString()));
         Process ctl = new ProcessBuilder(command).redirectErrorStream(true).start();
         String printed = new String(ctl.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
         ctl.waitFor();

@@ -318,6 +318,28 @@ class StoresTest {
     }
 
     @Test
+    @Order(4)
+    @DisplayName("drain: a node that leads another store than the first refuses messages and connections, and the others go on")
+    void aNodeIsDrained() throws Exception {
+        Node drained = cluster.named(leaders(cluster.nodes.get(0)).get(3));
+        Node other = cluster.nodes.stream().filter(node -> node != drained).findFirst().orElseThrow();
+        try (Connection east = connect("east", Clients.Protocol.AMQP, other.amqpUrl());
+                Connection north = connect("north", Clients.Protocol.AMQP, other.amqpUrl())) {
+            send(east, "east.drained", List.of("before"));
+            String printed = drained.ctl("broker", "drain");
+            assertTrue(printed.contains(", draining"), printed);
+            assertTrue(drained.readiness().startsWith("draining"), drained.readiness());
+            JMSException refused = assertThrows(JMSException.class, () -> send(east, "east.drained", List.of("x")));
+            assertTrue(refused.getMessage().contains("drain"), refused.getMessage());
+            send(north, "north.drained", List.of("x"));
+            assertThrows(JMSException.class, () -> connect("north", Clients.Protocol.OPENWIRE, drained.url() + "?soTimeout=2000").close());
+            assertTrue(drained.ctl("broker", "resume").contains(", running"));
+            send(east, "east.drained", List.of("after"));
+            assertEquals(List.of("before", "after"), receive(east, "east.drained", 2));
+        }
+    }
+
+    @Test
     @Order(5)
     @DisplayName("a leader is killed: all tenants are served again, and nothing confirmed is lost")
     void aLeaderIsKilled() throws Exception {
