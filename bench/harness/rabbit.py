@@ -15,10 +15,10 @@ class RabbitCluster(Nodes, RabbitMQ):
     """Three nodes, each with a directory of its own. The leaders of the queues are on node 1, where clients connect."""
 
     name = "rabbitmq-cluster"
-    # Away from the single node and from the default ports.
+    # Away from the single node, from the default ports, and from those that the system gives to clients' ends.
     amqp_port = 15972
-    distribution_port = 35972
-    management_port = 45972
+    distribution_port = 25962
+    management_port = 25942
 
     def install(self):
         super().install()

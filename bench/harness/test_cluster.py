@@ -4,7 +4,7 @@ import os
 import types
 import unittest
 
-from harness import artemis_pair, cluster, kafka, rabbit, report, workloads
+from harness import artemis_pair, brokers, cluster, kafka, rabbit, report, workloads
 
 
 class Cluster(unittest.TestCase):
@@ -36,6 +36,11 @@ class Cluster(unittest.TestCase):
         others = [options[options.index("--static-cluster") + 1] for options in (backup, primary)]
         self.assertEqual([f"tcp://127.0.0.1:{pair.port_of(node)}" for node in pair.numbers], others)
         self.assertEqual(f"failover:({','.join(others)})", pair.failover_url.split("?")[0])
+
+    def test_other_files_on_the_disk_stop_no_producers(self):
+        self.assertEqual("<a><max-disk-usage>100</max-disk-usage></a>", brokers.any_disk("<a><max-disk-usage>90</max-disk-usage></a>"))
+        with self.assertRaises(RuntimeError):
+            brokers.any_disk("<a></a>")
 
     def test_kafkas_confirm_what_a_majority_has_on_disk(self):
         kafkas = kafka.KafkaCluster("cache", "scratch")
