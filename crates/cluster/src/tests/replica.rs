@@ -133,8 +133,8 @@ pub struct Replica {
     pub fills: bool,
     /// Its disk has lost entries, and it has not been filled since.
     pub lost: bool,
-    /// The log that its disk has lost, for the oracle.
-    former: (StoredLog, Vec<Entry>),
+    /// The logs that its disk has lost since it was last whole, for the oracle.
+    former: Vec<(StoredLog, Vec<Entry>)>,
     marked_at: Time,
     broken: Broken,
 }
@@ -186,7 +186,7 @@ impl Replica {
             awaits_copy: false,
             fills: false,
             lost: false,
-            former: Default::default(),
+            former: Vec::new(),
             marked_at: 0,
             broken,
         }
@@ -209,9 +209,11 @@ impl Replica {
         let log = self.group.as_ref().map_or(&self.log, Group::log);
         let place = id.index.0 as usize - 1;
         let has = |applied: &[Entry]| applied.get(place).is_some_and(|entry| entry.id == id);
-        let (former, had) = &self.former;
         // As far as its disk has not lied about it.
-        log.has(id) || has(&self.applied[..self.checkpoint]) || former.has(id) || has(had)
+        let mut lost = self.former.iter();
+        log.has(id)
+            || has(&self.applied[..self.checkpoint])
+            || lost.any(|(former, had)| former.has(id) || has(had))
     }
 
     pub fn start(&mut self, first: &Members, random: &mut Random) {
@@ -307,7 +309,7 @@ impl Replica {
 
     /// Damage was found in the store: it waits for a copy, and keeps its vote.
     fn leave_store(&mut self, log: StoredLog) {
-        self.former = (log, std::mem::take(&mut self.applied));
+        self.former.push((log, std::mem::take(&mut self.applied)));
         (self.log, self.checkpoint, self.knows_rot) = (StoredLog::default(), 0, false);
         self.awaits_copy = true;
     }
@@ -345,7 +347,7 @@ impl Replica {
         if mark.index.0 <= least || last < mark.index.0 {
             return false;
         }
-        self.former = (self.log.clone(), Vec::new());
+        self.former.push((self.log.clone(), Vec::new()));
         let kept = random.between(least, mark.index.0 - 1);
         self.log.entries.truncate((kept - self.log.floor.index.0) as usize);
         true
@@ -377,7 +379,8 @@ impl Replica {
         file.write_mark(copy.log.end()).expect("no fault is planned");
         file.write_members(copy.members).expect("no fault is planned");
         (self.checkpoint, self.applied, self.log) = (copy.applied.len(), copy.applied, copy.log);
-        (self.awaits_copy, self.former) = (false, Default::default());
+        self.awaits_copy = false;
+        self.former.clear();
     }
 
     /// The disk has finished its oldest write.
