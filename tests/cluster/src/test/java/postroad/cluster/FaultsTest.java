@@ -36,6 +36,7 @@ class FaultsTest {
     private static final int FLAPS = 12;
     private static final int FLAP_MS_MAX = 400;
     private static final long DELAY_MS = 60;
+    private static final long FREE_BYTES = 5 << 20;
     private static final int LAST_FAULTS = 20;
 
     private final Clients clients = new Clients();
@@ -193,8 +194,11 @@ class FaultsTest {
     /** A disk gets full, of the leader or of a follower, and has space again after a while. */
     private void fillDisk() throws Exception {
         Node full = cluster.nodes.stream().filter(disks::has).findFirst().orElseThrow();
-        disks.fill(full, 5 << 20);
-        backlog.pile("its disk is full", () -> full.saysFull(full));
+        // It frees segments of the backlog before, and goes on in these.
+        backlog.pile("its disk is full", () -> {
+            disks.fillAgain(full, FREE_BYTES);
+            return full.saysFull(full);
+        });
         Thread.sleep(GOES_ON_MS);
         disks.giveSpace(full);
         cluster.await("it has space", () -> !full.saysFull(full));

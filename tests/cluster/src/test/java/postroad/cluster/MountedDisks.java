@@ -58,6 +58,13 @@ final class MountedDisks implements AutoCloseable {
         remount(node, "size=" + (usedBytes + moreBytes) / 1024 + "k");
     }
 
+    /** The same once more, if the node has freed space meanwhile. */
+    void fillAgain(Node node, long moreBytes) throws IOException {
+        if (moreBytes < Files.getFileStore(node.data()).getUsableSpace()) {
+            fill(node, moreBytes);
+        }
+    }
+
     void giveSpace(Node node) throws IOException {
         remount(node, SIZE);
     }
