@@ -7,7 +7,6 @@ import urllib.request
 
 from . import load, report
 from .brokers import POLL_SECONDS, START_SECONDS_MAX, Postroad, PostroadAmqp
-from .load import IDLE_SECONDS
 from .nodes import Nodes, amqp_failover, openwire_failover
 from .process import memory_megabytes
 
@@ -94,14 +93,10 @@ def measure(cluster, workload, warmup, duration):
     cluster.start()
     try:
         cluster.declare_for(workload)
-        time.sleep(IDLE_SECONDS)
         pids = cluster.pids()
-        idle = sum(map(memory_megabytes, pids))
         server = ",".join(map(str, pids))
         result = load.generate(cluster, server, workload, warmup, duration)
         result["start_ms"] = cluster.start_milliseconds
-        result["idle_mb"] = idle
-        result["after_mb"] = sum(map(memory_megabytes, pids))
         result["peak_mb"] = sum(memory_megabytes(pid, "VmHWM") for pid in pids)
     finally:
         cluster.stop()

@@ -60,14 +60,18 @@ class KafkaCluster(Nodes, Broker):
 
     def prepare(self):
         cluster = str(uuid.uuid4())
+        formats = []
         for node in self.numbers:
             os.makedirs(self.directory_of(node))
             with open(self.properties_file(node), "w", encoding="utf-8") as file:
                 file.writelines(f"{key}={value}\n" for key, value in self.properties_of(node).items())
             form = self.command_with("kafka.tools.StorageTool", "format", "-t", cluster, "-c", self.properties_file(node))
-            done = subprocess.run([*form, "--feature", "share.version=1"], capture_output=True, text=True, check=False)
-            if done.returncode != 0:
-                raise RuntimeError(f"kafka.tools.StorageTool failed:\n{done.stdout}{done.stderr}")
+            form += ["--feature", "share.version=1"]
+            formats.append(subprocess.Popen(form, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
+        for form in formats:
+            said, _ = form.communicate()
+            if form.returncode != 0:
+                raise RuntimeError(f"kafka.tools.StorageTool failed:\n{said}")
 
     def command_of(self, node):
         return self.command_with("kafka.Kafka", self.properties_file(node))
