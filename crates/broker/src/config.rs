@@ -761,7 +761,7 @@ impl Config {
         config.check()
     }
 
-    fn parse(text: &str) -> anyhow::Result<Config> {
+    pub(crate) fn parse(text: &str) -> anyhow::Result<Config> {
         toml::from_str(text).map_err(|error| {
             let known = nearest_key(error.message());
             let hint = known.map(|known| format!("\ndid you mean `{known}`?")).unwrap_or_default();

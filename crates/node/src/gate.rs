@@ -291,7 +291,7 @@ mod tests {
     fn names_of_another_store_are_refused_with_its_number_for_operators_too() {
         let mut permissions = Permissions::default();
         let owns = [DestinationPattern::parse("queue://acme.>").expect("a pattern")];
-        let mut places = StorePlaces::of_store(1);
+        let mut places = StorePlaces::of_store(1, 3);
         places.add_tenant("acme", &owns, 2);
         permissions.place(places);
         let permissions = Arc::new(permissions);

@@ -153,6 +153,11 @@ impl Permissions {
         self.places.as_ref()
     }
 
+    /// As [`Permissions::places`], to add tenants that are made while the broker runs.
+    pub fn places_mut(&mut self) -> Option<&mut StorePlaces> {
+        self.places.as_mut()
+    }
+
     /// The store that serves this principal.
     pub fn store_of(&self, principal: &Principal) -> u16 {
         let tenant = self.membership_of(principal).map(|of| of.tenant);

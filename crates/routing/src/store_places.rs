@@ -21,7 +21,9 @@ const OF_BROKER: &str = "ActiveMQ.";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StorePlaces {
     own: u16,
-    /// The stores of tenants, where these are not the first.
+    /// How many stores there are.
+    count: u16,
+    /// The stores of tenants.
     tenants: BTreeMap<Arc<str>, u16>,
     /// Destinations of tenants, with their stores.
     names: Vec<(DestinationPattern, u16)>,
@@ -30,9 +32,25 @@ pub struct StorePlaces {
 }
 
 impl StorePlaces {
-    /// As seen in the store of this number.
-    pub fn of_store(own: u16) -> StorePlaces {
-        StorePlaces { own, tenants: BTreeMap::new(), names: Vec::new(), in_each: Vec::new() }
+    /// As seen in the store of this number, of this count of them.
+    pub fn of_store(own: u16, count: u16) -> StorePlaces {
+        StorePlaces { own, count, tenants: BTreeMap::new(), names: Vec::new(), in_each: Vec::new() }
+    }
+
+    /// The number of this store.
+    pub fn own(&self) -> u16 {
+        self.own
+    }
+
+    /// How many stores there are.
+    pub fn count(&self) -> u16 {
+        self.count
+    }
+
+    /// The store for a new tenant: that with the fewest, and the first one of these.
+    pub fn for_new_tenant(&self) -> u16 {
+        let tenants = |store: &u16| self.tenants.values().filter(|of| *of == store).count();
+        (FIRST_STORE..=self.count).min_by_key(tenants).unwrap_or(FIRST_STORE)
     }
 
     /// This tenant, with its destinations, is in this store.
@@ -110,10 +128,22 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_new_tenant_gets_the_store_with_the_fewest() {
+        let mut places = StorePlaces::of_store(1, 3);
+        for (tenant, want) in [("a", 1), ("b", 2), ("c", 3), ("d", 1), ("e", 2)] {
+            let store = places.for_new_tenant();
+            assert_eq!(store, want, "{tenant}");
+            places.add_tenant(tenant, &[], store);
+        }
+        places.add_tenant("f", &[], 1);
+        assert_eq!(places.for_new_tenant(), 3);
+    }
+
+    #[test]
     fn a_name_is_in_the_store_of_its_tenant_and_every_other_one_in_the_first() {
         let owns = |text: &str| [DestinationPattern::parse(text).unwrap()];
         let places = |own| {
-            let mut places = StorePlaces::of_store(own);
+            let mut places = StorePlaces::of_store(own, 3);
             places.add_tenant("acme", &owns("queue://acme.>"), 2);
             places.add_tenant("lab", &owns("topic://lab.>"), 1);
             places.add_dead_letters("DLQ.*");

@@ -1,5 +1,5 @@
-//! Tenants that are made while a broker runs: a file with one line for each, its name and its
-//! quotas. Tenants of the configuration file are not in it.
+//! Tenants that are made while a broker runs: a file with one line for each, its name, its store
+//! and its quotas. Tenants of the configuration file are not in it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,6 +13,9 @@ const TITLE: &str = "# Tenants of Postroad, ";
 
 /// The format, which is read back; another one is refused.
 const FORMAT: &str = "format 1";
+
+/// Before the number of a tenant's store.
+const STORE: &str = "store=";
 
 /// Tenants of one file, at most.
 pub const TENANTS_MAX: usize = 10_000;
@@ -37,6 +40,8 @@ pub struct TenantEntry {
     pub messages_per_second_max: Option<u64>,
     /// Weight of its fair share; `None` for the default.
     pub share: Option<u64>,
+    /// Its store, in a cluster of several.
+    pub store: Option<u16>,
 }
 
 /// All tenants, by name.
@@ -78,6 +83,12 @@ impl TenantEntry {
     fn parse(words: &[&str]) -> Result<TenantEntry, String> {
         let mut entry = TenantEntry::default();
         for word in words {
+            if let Some(number) = word.strip_prefix(STORE) {
+                let store = number.parse().ok().filter(|store| 0 < *store);
+                let right = || format!("{word:?}: expected the number of a store");
+                entry.store = Some(store.ok_or_else(right)?);
+                continue;
+            }
             let right = || format!("{word:?} is not a quota: expected NAME=NUMBER");
             let (name, max) = word.split_once('=').ok_or_else(right)?;
             let max: u64 = max.parse().map_err(|_| right())?;
@@ -88,7 +99,8 @@ impl TenantEntry {
 
     fn line(name: &str, entry: &TenantEntry) -> String {
         let quotas = entry.quotas().into_iter().filter_map(|(name, max)| Some(format!(" {name}={}", max?)));
-        format!("{name}{}\n", quotas.collect::<String>())
+        let store = entry.store.map(|store| format!(" {STORE}{store}"));
+        format!("{name}{}{}\n", store.unwrap_or_default(), quotas.collect::<String>())
     }
 }
 
@@ -197,6 +209,7 @@ mod tests {
             connections_max: Some(5),
             messages_per_second_max: Some(u64::MAX),
             share: Some(3),
+            store: Some(2),
             ..TenantEntry::default()
         };
         let add = |name: &'static str, entry| {
@@ -227,6 +240,7 @@ mod tests {
             ("a pattern", format!("{title}>"), 2),
             ("an unknown quota", format!("{title}a queues=1"), 2),
             ("no number", format!("{title}a queues_max=x"), 2),
+            ("no store", format!("{title}a store=0"), 2),
             ("twice", format!("{title}a\na"), 3),
         ] {
             assert_eq!(parse(&text).map_err(|(line, _)| line), Err(line), "case: {case}");

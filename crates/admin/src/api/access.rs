@@ -122,7 +122,7 @@ fn permit(api: &Api, caller: Caller, path: &str) -> Result<Caller, Problem> {
 
 async fn check(api: &Api, request: &Parts) -> Result<Caller, Problem> {
     let address = match request.extensions.get::<Peer>() {
-        Some(Peer::ControlSocket) => {
+        Some(Peer::ControlSocket | Peer::Node(_)) => {
             return Ok(Caller { principal: Principal::Operator, ..Caller::anonymous() });
         }
         Some(Peer::Network(address)) => address.ip(),

@@ -125,6 +125,7 @@ pub fn peer_text(peer: Option<Peer>) -> String {
     match peer {
         Some(Peer::Network(address)) => address.to_string(),
         Some(Peer::ControlSocket) => "control socket".to_owned(),
+        Some(Peer::Node(address)) => format!("node {address}"),
         None => "-".to_owned(),
     }
 }

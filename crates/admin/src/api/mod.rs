@@ -85,6 +85,8 @@ pub enum Peer {
     Network(SocketAddr),
     /// A user of the control socket, who may open the store's files too.
     ControlSocket,
+    /// Another node of the cluster, which has proved that, or this one: for its control socket.
+    Node(SocketAddr),
 }
 
 /// Who asks, once that is known.
@@ -158,9 +160,18 @@ pub struct ApiOptions {
     pub traces: Option<TraceBook>,
     /// The record of redrives.
     pub redrives: Text,
+    /// Asks the leaders of other stores of the cluster, if it has several.
+    pub other_store: Option<OtherStore>,
     /// The entry of a queue that an HTTP client knows by this id.
     pub entry_of: fn(&str) -> Option<(QueueId, EntryTag)>,
 }
+
+/// Gets what the leader of a store answers to a path, or the reason for which it does not.
+pub type OtherStore = Arc<
+    dyn Fn(u16, String) -> Pin<Box<dyn Future<Output = Result<serde_json::Value, String>> + Send>>
+        + Send
+        + Sync,
+>;
 
 /// An address that clients connect to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

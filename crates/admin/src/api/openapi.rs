@@ -549,11 +549,11 @@ const OF_IDENTITIES: &[(&str, &str)] = &[
     ("Token", "id:string user:string scope:string created_ms:integer expires_ms:integer?"),
     (
         "Tenant",
-        "name:string destinations:array is_configured:boolean quotas:object usage:object users:integer",
+        "name:string destinations:array is_configured:boolean quotas:object usage:object users:integer store:integer?",
     ),
     (
         "WantedTenant",
-        "name:string connections_max:integer queues_max:integer messages_max:integer bytes_max:integer disk_bytes_max:integer messages_per_second_max:integer share:integer",
+        "name:string store:integer connections_max:integer queues_max:integer messages_max:integer bytes_max:integer disk_bytes_max:integer messages_per_second_max:integer share:integer",
     ),
     (
         "Quotas",

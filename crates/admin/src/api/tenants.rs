@@ -7,8 +7,8 @@ use axum::body::Bytes;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::{Extension, Json};
-use postroad_model::RowKey;
-use postroad_routing::{Membership, Permissions, Policies, SHARE_MAX, Tenant};
+use postroad_model::{Ask, Question, Row as AskRow, RowKey};
+use postroad_routing::{FIRST_STORE, Membership, Permissions, Policies, SHARE_MAX, StorePlaces, Tenant};
 use postroad_security::{TenantEntry, UserError, UserFile, Users, check_tenant_name, secret};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -30,8 +30,12 @@ pub struct Row {
     /// Whether it is in the configuration file, which alone changes it then.
     is_configured: bool,
     quotas: BTreeMap<&'static str, Option<u64>>,
+    /// Empty if it is in another store, which knows it.
     usage: BTreeMap<&'static str, u64>,
     users: usize,
+    /// Its store, in a cluster of several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    store: Option<u16>,
 }
 
 impl Row {
@@ -64,6 +68,8 @@ pub struct Made {
 #[derive(Debug, Deserialize)]
 struct Named {
     name: String,
+    /// Its store, in a cluster of several; that with the fewest tenants without it.
+    store: Option<u16>,
     #[serde(flatten)]
     quotas: Map<String, Value>,
 }
@@ -100,9 +106,10 @@ pub async fn create(
     body: Bytes,
 ) -> Result<(StatusCode, Extension<Detail>, Json<Made>), Problem> {
     administered(&api, &caller)?;
-    let Named { name, quotas } = read_json(&body)?;
+    let Named { name, store, quotas } = read_json(&body)?;
     check_tenant_name(&name).map_err(problem)?;
     let entry = changed(TenantEntry::default(), &quotas)?;
+    let entry = TenantEntry { store: store_of_new(&api, &caller, &name, store).await?, ..entry };
     if policies(&api).tenants.named(&name).is_some() {
         return Err(Problem::new(409, format!("the tenant {name} exists already")));
     }
@@ -125,6 +132,63 @@ pub async fn create(
     let row = View::of(&api).await?.named(&name)?;
     let detail = Detail(format!("tenant {name}"));
     Ok((StatusCode::CREATED, Extension(detail), Json(Made { row, administrator, password })))
+}
+
+/// The store of a new tenant; `None` if there is one store.
+async fn store_of_new(
+    api: &Api,
+    caller: &Caller,
+    name: &str,
+    wanted: Option<u16>,
+) -> Result<Option<u16>, Problem> {
+    let policies = policies(api);
+    let (places, of_one) = match (policies.permissions.places(), wanted) {
+        (Some(places), _) => (places, false),
+        (None, None) => return Ok(None),
+        (None, Some(_)) => (&StorePlaces::of_store(FIRST_STORE, 1), true),
+    };
+    let count = places.count();
+    if let Some(store) = wanted.filter(|store| of_one || !(FIRST_STORE..=count).contains(store)) {
+        let text = match count {
+            1 => format!("store is {store}, and this broker has one store; leave it out"),
+            _ => format!("store is {store}; the stores of this cluster are 1 to {count}"),
+        };
+        return Err(Problem::new(400, text));
+    }
+    // Names that belonged to no tenant are in the first store.
+    let has_names = has_names(api, caller, name).await?;
+    match wanted {
+        Some(store) if store != FIRST_STORE && has_names => Err(Problem::new(
+            409,
+            format!(
+                "there are queues whose names begin with {name}. in store {FIRST_STORE}, and they do not move: \
+                 delete them, or give the tenant store {FIRST_STORE}"
+            ),
+        )),
+        Some(store) => Ok(Some(store)),
+        None if has_names => Ok(Some(FIRST_STORE)),
+        None => Ok(Some(places.for_new_tenant())),
+    }
+}
+
+/// Whether there are queues, in this store, with the names of a tenant.
+async fn has_names(api: &Api, caller: &Caller, tenant: &str) -> Result<bool, Problem> {
+    let prefix = format!("{tenant}.");
+    let question = Question::Queues { name_part: prefix.as_str().into(), only: None };
+    let (client, mut after) = (api.client(caller).await?, None);
+    loop {
+        let (question, rows, order) = (question.clone(), Ask::ROWS_MAX, Default::default());
+        let page = client.ask(Ask { question, after, rows, order }).await?;
+        let is_its =
+            |row: &AskRow| matches!(row, AskRow::Queue(row) if row.destination.name.starts_with(&prefix));
+        if page.rows.iter().any(is_its) {
+            return Ok(true);
+        }
+        after = page.next;
+        if after.is_none() {
+            return Ok(false);
+        }
+    }
 }
 
 /// Changes the quotas that the body names; `null` or 0 lifts one.
@@ -153,7 +217,10 @@ pub async fn remove(
     administered(&api, &caller)?;
     made(&api, &name)?;
     let row = View::of(&api).await?.named(&name)?;
-    let queues = row.usage.get("queues").copied().unwrap_or_default();
+    let queues = match (row.usage.get("queues"), row.store) {
+        (None, Some(store)) => queues_elsewhere(&api, &name, store).await?,
+        (queues, _) => queues.copied().unwrap_or_default(),
+    };
     if 0 < queues {
         let right = format!("delete them first: postroad ctl queues --filter {name}.");
         return Err(Problem::new(409, format!("the tenant {name} has {queues} queues; {right}")));
@@ -182,6 +249,16 @@ pub async fn remove(
         writing(move || gone.iter().try_for_each(|user| tokens.revoke_all_of(user))).await?;
     }
     reload(&api).await.map(|()| StatusCode::NO_CONTENT)
+}
+
+/// How many queues a tenant of another store has.
+async fn queues_elsewhere(api: &Api, name: &str, store: u16) -> Result<u64, Problem> {
+    let unknown = |reason: String| {
+        Problem::new(503, format!("whether {name} has queues in store {store} is not known: {reason}"))
+    };
+    let ask = api.0.options.other_store.clone().ok_or_else(|| unknown("it is not reached".to_owned()))?;
+    let row = ask(store, format!("/api/v1/tenants/{name}")).await.map_err(unknown)?;
+    row["usage"]["queues"].as_u64().ok_or_else(|| unknown("its leader does not know the tenant".to_owned()))
 }
 
 /// The users of a tenant.
@@ -214,6 +291,12 @@ async fn add_administrator(
 fn changed(mut entry: TenantEntry, quotas: &Map<String, Value>) -> Result<TenantEntry, Problem> {
     for (name, value) in quotas {
         let names: Vec<&str> = TenantEntry::default().quotas().iter().map(|(name, _)| *name).collect();
+        if name == "store" {
+            return Err(Problem::new(
+                409,
+                "a tenant stays in its store: its messages do not move".to_owned(),
+            ));
+        }
         let wrong = |text: String| Problem::new(400, text);
         let quota = entry
             .quota_mut(name)
@@ -312,6 +395,9 @@ impl View {
             ("messages_per_second_max", quota.messages_per_second_max),
             ("share", quota.share),
         ];
+        let places = self.policies.permissions.places();
+        let store = places.map(|places| places.of_tenant(name));
+        let is_here = places.is_none_or(|places| places.of_tenant(name) == places.own());
         let usage = [
             ("connections", connections),
             ("queues", queues),
@@ -325,7 +411,8 @@ impl View {
             destinations: self.policies.permissions.destinations_of(name).map(|of| of.to_string()).collect(),
             is_configured: !self.made.contains_key(name),
             quotas: quotas.into(),
-            usage: usage.into(),
+            usage: if is_here { usage.into() } else { BTreeMap::new() },
+            store,
             users: members(&self.users, name).len(),
         }
     }

@@ -555,34 +555,89 @@ fn print_pages(
     }
 }
 
+/// Lists of which each store of a cluster has its own.
+const OF_EACH_STORE: [&str; 8] = [
+    "/api/v1/queues",
+    "/api/v1/topics",
+    "/api/v1/connections",
+    "/api/v1/consumers",
+    "/api/v1/subscriptions",
+    "/api/v1/transactions",
+    "/api/v1/bridges",
+    TENANTS_PATH,
+];
+const TENANTS_PATH: &str = "/api/v1/tenants";
+
+/// The stores that a list is asked of: all of a cluster that has several, unless one is named.
+fn stores_asked(list: &ListArguments, path: &str) -> Vec<Option<u16>> {
+    if list.broker.store.is_some() || !OF_EACH_STORE.contains(&path) {
+        return vec![list.broker.store];
+    }
+    // A broker that stands alone has no such path, and the users of a tenant may not see it.
+    let state = request(&list.broker, Method::Get, "/api/v1/cluster", None).unwrap_or_default();
+    let stores = state["stores"].as_array().map_or(0, Vec::len) as u16;
+    if stores < 2 { vec![None] } else { (1..=stores).map(Some).collect() }
+}
+
 fn print_once(
     list: &ListArguments,
     columns: &'static [Column],
     (path, query): (&str, &[(&str, Option<&str>)]),
-    mut cursor: Option<String>,
+    cursor: Option<String>,
     of: fn(&Value) -> Value,
 ) -> anyhow::Result<()> {
-    let mut out = std::io::stdout().lock();
     let mut table = Table::new(columns);
     let mut left = list.max.unwrap_or(u64::MAX);
+    for store in stores_asked(list, path) {
+        if left == 0 {
+            break;
+        }
+        let of_store = |row: &Value| {
+            let mut row = of(row);
+            if let (Some(store), Value::Object(row)) = (store, &mut row) {
+                row.entry("store").or_insert(store.into());
+            }
+            row
+        };
+        let broker = list.broker.of_store(store);
+        let asked = (&broker, path, query);
+        print_store(list, asked, (&mut table, &mut left), cursor.clone(), of_store)?;
+    }
+    Ok(())
+}
+
+/// Prints the rows of one store.
+fn print_store(
+    list: &ListArguments,
+    (broker, path, query): (&BrokerArguments, &str, &[(&str, Option<&str>)]),
+    (table, left): (&mut Table, &mut u64),
+    mut cursor: Option<String>,
+    of: impl Fn(&Value) -> Value,
+) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    // Each store lists all tenants, and knows the usage of its own.
+    let is_shown = |row: &Value| {
+        let others = broker.store.filter(|_| path == TENANTS_PATH);
+        others.is_none_or(|store| row["store"].as_u64().is_none_or(|of| of == u64::from(store)))
+    };
     loop {
-        let limit = left.min(PAGE).to_string();
+        let limit = (*left).min(PAGE).to_string();
         let given = query.iter().copied().chain([("limit", Some(&*limit)), ("cursor", cursor.as_deref())]);
         let pairs = given.filter_map(|(name, value)| Some(format!("{name}={}", encoded(value?))));
         let asked = format!("{path}?{}", pairs.collect::<Vec<_>>().join("&"));
-        let page = request(&list.broker, Method::Get, &asked, None)?;
+        let page = request(broker, Method::Get, &asked, None)?;
         let Value::Array(rows) = &page["items"] else { bail!("unexpected answer from the broker: {page}") };
-        let rows: Vec<Value> = rows.iter().map(of).collect();
+        let rows: Vec<Value> = rows.iter().filter(|row| is_shown(row)).map(&of).collect();
         match list.json {
             true => rows.iter().try_for_each(|row| writeln!(out, "{row}")),
             false => table.print(&rows, &mut out),
         }
         .context("cannot write to standard output")?;
-        left -= rows.len() as u64;
+        *left = left.saturating_sub(rows.len() as u64);
         cursor = page["next"].as_str().map(str::to_owned);
         match &cursor {
             None => return Ok(()),
-            Some(cursor) if left == 0 => {
+            Some(cursor) if *left == 0 => {
                 if path.ends_with("/messages") {
                     eprintln!("there may be more: --from {cursor}");
                 }

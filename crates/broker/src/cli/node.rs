@@ -30,7 +30,7 @@ use crate::control;
 use crate::runtime::{
     self, Admitted, ClientRedirect, ClusterOptions, ClusterView, Following, Forwarded, ForwardedClients,
     LeaderStore, LinkBoard, NodeReplica, Orders, StatsCollector, StorePart, TenantKeys, admin_elsewhere,
-    cluster_api, cluster_orders, restart,
+    cluster_api, cluster_orders, restart, store_requests,
 };
 use crate::runtime::{Runtime, RuntimeOptions, Service};
 
@@ -260,7 +260,10 @@ pub fn forwarded_openwire(options: &OpenWireOptions, endpoints: &[Endpoint]) -> 
 
 /// Further routes of the admin API of a node: the state of its cluster, and orders to it.
 pub fn further_api(view: Option<ClusterView>) -> Router {
-    view.map_or_else(Router::new, |view| cluster_api(view.clone()).merge(cluster_orders(view)))
+    view.map_or_else(Router::new, |view| {
+        let stores = store_requests(view.part());
+        cluster_api(view.clone()).merge(cluster_orders(view)).merge(stores)
+    })
 }
 
 /// Where the broker is reached.

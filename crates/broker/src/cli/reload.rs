@@ -22,6 +22,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::cli::ServeArguments;
 use crate::cli::directory::Directory;
 use crate::cli::oidc_keys::Provider;
+use crate::cli::store_count;
 use crate::cli::versions::{KeptVersion, Versions, check_length, replace_configuration};
 use crate::config::{Bridge, Config, Settings, TenantRuleBook, is_masked, without_secrets};
 use crate::runtime::now_ms;
@@ -231,6 +232,14 @@ impl Reloader<'_> {
         Ok((policies, self.file.iter().fold(door, |door, file| door.with_file(file.clone()))))
     }
 
+    /// Records which tenant of the configuration in force is in which store.
+    ///
+    /// # Errors
+    /// See [`store_count::record_tenants`].
+    pub fn record_tenants(&self) -> anyhow::Result<()> {
+        store_count::record_tenants(&self.config.borrow())
+    }
+
     /// The configuration in force, with the files of identities as they are now.
     ///
     /// # Errors
@@ -260,6 +269,7 @@ impl Reloader<'_> {
         if config.users_file() != self.config.borrow().users_file() {
             bail!("security.users names another file: this needs a restart");
         }
+        store_count::check_tenants(&config).with_context(|| self.place())?;
         let reread = self.parts_of(&config)?;
         let settings = Settings::of(&text, self.arguments)?;
         let changes = self.running.borrow().changes_to(&settings).len() as u64;
@@ -420,6 +430,7 @@ impl Reloader<'_> {
         }
         let config = Config::load_text(text, self.arguments)?;
         config.tls()?;
+        store_count::check_tenants(&config)?;
         Ok((config, Settings::of(text, self.arguments)?))
     }
 

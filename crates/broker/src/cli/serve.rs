@@ -36,7 +36,7 @@ use crate::runtime::{
     ClusterView, Diallers, Dials, DocumentContents, DocumentWriter, Following, Forwarded, ForwardedClients,
     HttpSocket, NewSocket, Origins, PushOptions, Runtime, RuntimeOptions, Service, SpanPoster, SpreadOptions,
     SqsOptions, StatsCollector, StorePart, TenantKeys, export_spans, keep_balanced, now_ms, now_us,
-    publish_documents, read_portable, spread_clients, ticks_us, watch_links,
+    other_store, publish_documents, read_portable, spread_clients, ticks_us, watch_links,
 };
 
 /// Descriptors that connections may not take: the journal keeps 64 sealed segments open for
@@ -164,7 +164,7 @@ async fn serve_clients(
     runtime.alerts().follow(rules);
     let everybody = StatsCollector { cluster: view.clone(), ..runtime.everybody() };
     let endpoints = node::endpoints(listeners, http)?;
-    let api = api_options(config, &runtime, &admission, (orders, reloader.texts()), &endpoints);
+    let api = api_options((config, part), &runtime, &admission, (orders, reloader.texts()), &endpoints);
     let api = postroad_admin::router(api, node::further_api(view.clone()));
     let control = serve_control(&config.data, &runtime, (everybody.clone(), api.clone()));
     // A reader of the line that we are ready may send a signal at once.
@@ -276,7 +276,7 @@ fn further_documents(part: &StorePart) -> Option<watch::Receiver<DocumentContent
 }
 
 fn api_options(
-    config: &Config,
+    (config, part): (&Config, &StorePart),
     runtime: &Runtime,
     admission: &Admission,
     (orders, texts): (reload::Orders, reload::Texts),
@@ -304,6 +304,7 @@ fn api_options(
         policies: Arc::new(move || of_policies.policies()),
         made_tenants: texts.made_tenants,
         redrives: texts.redrives,
+        other_store: other_store(part),
         entry_of: |id| postroad_ironmq::MessageId::parse(id).map(|id| (id.queue, id.tag)),
         reload,
         configuration,
@@ -483,9 +484,13 @@ async fn serve_http(
     let Operators { cores, everybody, door, api, origins, places, sqs } = operators;
     let mut turns = (0..cores.len()).cycle();
     loop {
+        let mut is_of_node = false;
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
-            Some(Forwarded { socket, client, .. }) = forwarded.recv() => Ok((socket, client)),
+            Some(Forwarded { socket, client, login, .. }) = forwarded.recv() => {
+                is_of_node = login.is_some();
+                Ok((socket, client))
+            }
             () = ends.notified() => return forwarded,
         };
         match accepted {
@@ -495,7 +500,8 @@ async fn serve_http(
                 let Some(core) = turns.next().and_then(|turn| cores.get(turn)) else { return forwarded };
                 let (everybody, door, api) = (everybody.clone(), door.clone(), api.clone());
                 let (origins, sqs) = (origins.clone(), sqs.clone());
-                let socket = HttpSocket { stream, peer, place, everybody, door, api, origins, sqs };
+                let socket =
+                    HttpSocket { stream, peer, place, everybody, door, api, origins, sqs, is_of_node };
                 // A core that is gone takes its sockets with it; the process is about to end then.
                 let _ = core.send(socket).await;
             }

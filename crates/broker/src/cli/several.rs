@@ -203,6 +203,9 @@ impl<'a> Front<'a> {
     fn reread(&mut self) {
         if let Ok(reread) = self.reloader.reread() {
             self.followed(reread);
+            if let Err(error) = self.reloader.record_tenants() {
+                tracing::error!(error = format!("{error:#}"), "the stores of tenants are not recorded");
+            }
         }
     }
 

@@ -1,5 +1,6 @@
 //! `[cluster]`: the nodes that keep the same messages.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
@@ -9,7 +10,7 @@ use postroad_routing::{DestinationPattern, FIRST_STORE, StorePlaces};
 use serde::Deserialize;
 
 use crate::cli::ServeArguments;
-use crate::config::{Bridge, BridgeConfig, Config, MEMORY_BYTES_MIN, RouteConfig};
+use crate::config::{Bridge, BridgeConfig, Config, MEMORY_BYTES_MIN, RouteConfig, TenantConfig};
 use crate::runtime::{ClusterOptions, StorePart};
 use postroad_security::nodes::{NodeTls, NodeTlsFiles};
 
@@ -249,12 +250,21 @@ impl Config {
         }
     }
 
+    /// The stores of the tenants of this configuration.
+    ///
+    /// # Errors
+    /// One is in a store that is not there.
+    pub fn tenant_stores(&self) -> anyhow::Result<BTreeMap<String, u16>> {
+        let store = |tenant: &TenantConfig| Ok((tenant.name.clone(), tenant.store_of(self.cluster.stores)?));
+        self.tenant.iter().map(store).collect()
+    }
+
     /// Which store of the cluster has which names; `None` without several stores.
     pub(super) fn store_places(&self) -> anyhow::Result<Option<StorePlaces>> {
         if !self.cluster.has_several_stores() {
             return Ok(None);
         }
-        let mut places = StorePlaces::of_store(self.cluster.store);
+        let mut places = StorePlaces::of_store(self.cluster.store, self.cluster.stores);
         for tenant in &self.tenant {
             places.add_tenant(&tenant.name, &tenant.owns()?, tenant.store_of(self.cluster.stores)?);
         }

@@ -178,6 +178,9 @@ pub fn add_made(book: &TenantBook, policies: &mut Policies) -> anyhow::Result<()
             share: entry.share,
         };
         let tenant = Tenant { quota, ..Tenant::new(name, limit) };
+        if let Some(places) = Arc::make_mut(&mut policies.permissions).places_mut() {
+            places.add_tenant(name, &owns, entry.store.unwrap_or(FIRST_STORE));
+        }
         add(policies, tenant, owns).with_context(|| format!("tenant {name} of the data directory"))?;
     }
     Ok(())

@@ -79,6 +79,16 @@ pub struct BrokerArguments {
     /// POSTROAD_TOKEN].
     #[arg(long, value_name = "TEXT", requires = "url", conflicts_with = "user")]
     pub token: Option<String>,
+    /// Number of a store, in a cluster of several: the one that is asked, or that of a new tenant.
+    #[arg(long, value_name = "NUMBER")]
+    pub store: Option<u16>,
+}
+
+impl BrokerArguments {
+    /// The same broker, asked about this store.
+    pub fn of_store(&self, store: Option<u16>) -> BrokerArguments {
+        BrokerArguments { store, ..self.clone() }
+    }
 }
 
 /// A URL with a host, and without a path.
@@ -102,9 +112,10 @@ pub fn request(
     path: &str,
     body: Option<&Value>,
 ) -> anyhow::Result<Value> {
+    let path = broker.store.map_or_else(|| path.to_owned(), |store| format!("/store/{store}{path}"));
     match &broker.url {
-        Some(url) => request_over_network(broker, url, (method, path), body),
-        None => request_over_socket(&broker.data, method, path, body),
+        Some(url) => request_over_network(broker, url, (method, &path), body),
+        None => request_over_socket(&broker.data, method, &path, body),
     }
 }
 

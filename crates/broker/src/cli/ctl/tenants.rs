@@ -76,6 +76,7 @@ const TENANTS: &[Column] = &[
     Column::number("MESSAGES", "messages"),
     Column::number("BYTES", "bytes"),
     Column::number("DISK BYTES", "disk_bytes"),
+    Column::number("STORE", "store"),
     Column::text("QUOTAS", "shown"),
 ];
 
@@ -87,11 +88,12 @@ pub fn run(command: &TenantCommand) -> anyhow::Result<()> {
     match command {
         TenantCommand::Add(arguments) => add(arguments),
         TenantCommand::List(list) => print_rows(list, TENANTS, "/api/v1/tenants", &[], flat),
-        TenantCommand::Show(one) => show(one, &request(&one.broker, Method::Get, &one.path(), None)?),
+        TenantCommand::Show(one) => show(one, &one.row()?),
         TenantCommand::Set(arguments) => {
             let one = &arguments.one;
             let body = Value::Object(arguments.quotas());
-            show(one, &request(&one.broker, Method::Put, &one.path(), Some(&body))?)
+            request(&one.broker, Method::Put, &one.path(), Some(&body))?;
+            show(one, &one.row()?)
         }
         TenantCommand::Delete(one) => {
             request(&one.broker, Method::Delete, &one.path(), None)?;
@@ -104,6 +106,18 @@ pub fn run(command: &TenantCommand) -> anyhow::Result<()> {
 impl OneArguments {
     fn path(&self) -> String {
         format!("/api/v1/tenants/{}", encoded(&self.name))
+    }
+
+    /// The tenant, from its own store, which knows its usage.
+    fn row(&self) -> anyhow::Result<Value> {
+        let row = request(&self.broker, Method::Get, &self.path(), None)?;
+        let elsewhere = row["store"].as_u64().filter(|_| row["usage"].as_object().is_some_and(Map::is_empty));
+        match elsewhere.and_then(|store| u16::try_from(store).ok()) {
+            Some(store) if self.broker.store.is_none() => {
+                request(&self.broker.of_store(Some(store)), Method::Get, &self.path(), None)
+            }
+            _ => Ok(row),
+        }
     }
 }
 
@@ -126,8 +140,16 @@ fn add(arguments: &ChangeArguments) -> anyhow::Result<()> {
     let one = &arguments.one;
     let mut body = arguments.quotas();
     body.insert("name".to_owned(), json!(one.name));
-    let mut made = request(&one.broker, Method::Post, "/api/v1/tenants", Some(&Value::Object(body)))?;
-    let about = request(&one.broker, Method::Get, "/api/v1/broker", None)?;
+    if let Some(store) = one.broker.store {
+        body.insert("store".to_owned(), json!(store));
+    }
+    // Tenants are made in the first store, whichever is theirs.
+    let first = one.broker.of_store(None);
+    let mut made = request(&first, Method::Post, "/api/v1/tenants", Some(&Value::Object(body)))?;
+    let about = request(&first, Method::Get, "/api/v1/broker", None)?;
+    if let Some(store) = made["store"].as_u64() {
+        eprintln!("the tenant {} is in store {store}", one.name);
+    }
     let text = |name: &str| made[name].as_str().map(str::to_owned);
     let access = Access {
         tenant: one.name.clone(),
@@ -189,6 +211,9 @@ fn show(one: &OneArguments, tenant: &Value) -> anyhow::Result<()> {
         writeln!(out, "tenant                   {}", one.name)?;
         writeln!(out, "destinations             {}", list(&tenant["destinations"]))?;
         writeln!(out, "users                    {}", tenant["users"])?;
+        if let Some(store) = tenant["store"].as_u64() {
+            writeln!(out, "store                    {store}")?;
+        }
         for (name, max) in tenant["quotas"].as_object().into_iter().flatten() {
             let used = &tenant["usage"][name.trim_end_matches("_max")];
             let used = used.as_u64().map(|used| format!("{used} of ")).unwrap_or_default();

@@ -24,7 +24,7 @@ use tokio::sync::{Semaphore, watch};
 use crate::runtime::cluster::forward::{carry, is_about_the_node};
 use crate::runtime::cluster::orders::orders_to_follower;
 use crate::runtime::cluster::view::{ClusterView, cluster_api};
-use crate::runtime::http::is_sqs;
+use crate::runtime::http::{is_sqs, store_requests};
 use crate::runtime::new_socket::NewSocket;
 use crate::runtime::reception::Reception;
 use crate::runtime::{StatsCollector, now};
@@ -230,7 +230,7 @@ pub fn admin_elsewhere(view: ClusterView) -> Router {
     let sends_on = view.clone();
     // The figures of a follower have no names of queues or users, and it knows no users.
     let own = permits_metrics().merge(cluster_api(view.clone()));
-    own.merge(orders_to_follower(&view)).fallback(
+    own.merge(orders_to_follower(&view)).merge(store_requests(&view.part)).fallback(
         move |Extension(peer): Extension<Peer>, mut request: Request| async move {
             // A socket that is closed with unread bytes may take the answer with it.
             let body = std::mem::take(request.body_mut());

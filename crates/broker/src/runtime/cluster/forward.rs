@@ -53,7 +53,8 @@ pub struct Forwarded {
     pub client: SocketAddr,
     /// Whether another node carries it here.
     pub is_carried: bool,
-    /// Its login, if it has logged in at the node that it connected to.
+    /// Its login, if it has logged in at the node that it connected to. Of HTTP: the node itself
+    /// asks.
     pub login: Option<Box<EntryLogin>>,
 }
 

@@ -53,7 +53,7 @@ pub use client_redirect::{ClientRedirect, admin_elsewhere};
 pub use documents::{DocumentWriter, publish_documents, read_documents};
 pub use entry::ClientEntry;
 pub use entry_login::EntryLogin;
-pub use forward::{Forwarded, ForwardedClients, is_own};
+pub use forward::{Forwarded, ForwardedClients, hand_over, is_own};
 pub use newcomer::{Admitted, admitted};
 pub use node_port::NodePort;
 pub use opening::{Following, LeaderStore, NodeReplica, follow};

@@ -32,9 +32,9 @@ const WAITING_MAX: usize = 256;
 const CLIENTS_MAX: usize = 8192;
 
 /// The way to a leader, with TLS around it or without.
-pub trait Far: AsyncRead + AsyncWrite + Unpin {}
+pub trait Far: AsyncRead + AsyncWrite + Send + Unpin {}
 
-impl<S: AsyncRead + AsyncWrite + Unpin> Far for S {}
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Far for S {}
 
 /// A connection after its magic, and the groups that it may be for.
 type Arrived = (std::net::TcpStream, Vec<Arc<Shared>>);

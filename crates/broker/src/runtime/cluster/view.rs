@@ -285,6 +285,11 @@ impl ClusterView {
         self.membership.removed()
     }
 
+    /// The stores of the process.
+    pub fn part(&self) -> &StorePart {
+        &self.part
+    }
+
     /// Whether this node was elected.
     pub fn is_elected(&self) -> bool {
         self.role() == Some(Role::Leader)

@@ -154,7 +154,7 @@ fn access_key_of<'r>(header: &'r str, query: &'r str) -> Option<&'r str> {
 }
 
 /// The store that a path names, and the rest of it.
-fn named_store(path_and_query: &str) -> Option<(u16, &str)> {
+pub(super) fn named_store(path_and_query: &str) -> Option<(u16, &str)> {
     let rest = path_and_query.strip_prefix(OF_STORE)?;
     let end = rest.find(['/', '?']).unwrap_or(rest.len());
     let (number, rest) = rest.split_at(end);

@@ -68,6 +68,8 @@ pub struct HttpSocket {
     pub origins: Origins,
     /// Options of SQS.
     pub sqs: SqsOptions,
+    /// Whether a node of the cluster has sent it, which has proved that.
+    pub is_of_node: bool,
 }
 
 /// State shared by the connections of a core.
@@ -90,11 +92,12 @@ pub async fn welcome(
     let (sqs, tokens) = (sqs::Front::new(fronts.clone(), hub.clone()), Tokens::default());
     let service = Rc::new(Service { fronts, sqs, tokens, handle, hub });
     while let Some(socket) = sockets.recv().await {
-        let HttpSocket { stream, peer, place, everybody, door, api, origins, sqs } = socket;
+        let HttpSocket { stream, peer, place, everybody, door, api, origins, sqs, is_of_node } = socket;
         let (service, closing) = (service.clone(), closing.clone());
         tokio::task::spawn_local(async move {
             let served = async {
-                let operators = (peer, everybody, api);
+                let asker = if is_of_node { Peer::Node(peer) } else { Peer::Network(peer) };
+                let operators = ((peer, asker), everybody, api);
                 if let Err(error) = serve(stream, service, operators, (door, origins, sqs)).await {
                     tracing::debug!(%peer, error, "an HTTP connection was closed early");
                 }
@@ -111,7 +114,7 @@ pub async fn welcome(
 async fn serve(
     stream: std::net::TcpStream,
     service: Rc<Service>,
-    (peer, everybody, api): (SocketAddr, StatsCollector, Router),
+    ((peer, asker), everybody, api): ((SocketAddr, Peer), StatsCollector, Router),
     (door, origins, options): (watch::Receiver<Arc<Door>>, Origins, SqsOptions),
 ) -> Result<(), String> {
     let answering = service_fn(move |request: Request<Incoming>| {
@@ -124,7 +127,7 @@ async fn serve(
             }
             let path = request.uri().path();
             if path != "/3" && !path.starts_with("/3/") {
-                return postroad_admin::respond(request, Peer::Network(peer), &everybody, api).await;
+                return postroad_admin::respond(request, asker, &everybody, api).await;
             }
             Ok::<_, Infallible>(answer(&service, (request, address), &door, &origins).await)
         }

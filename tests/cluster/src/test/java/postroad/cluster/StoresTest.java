@@ -13,12 +13,14 @@ import jakarta.jms.Session;
 import jakarta.jms.TextMessage;
 import java.io.IOException;
 import java.net.ServerSocket;
+import java.net.URI;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
+import java.util.Map;
 import java.util.TreeMap;
 import java.util.TreeSet;
 import java.util.stream.Collectors;
@@ -33,6 +35,13 @@ import org.junit.jupiter.api.Order;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.TestMethodOrder;
 import org.junit.jupiter.api.Timeout;
+import software.amazon.awssdk.auth.credentials.AwsBasicCredentials;
+import software.amazon.awssdk.auth.credentials.StaticCredentialsProvider;
+import software.amazon.awssdk.http.urlconnection.UrlConnectionHttpClient;
+import software.amazon.awssdk.regions.Region;
+import software.amazon.awssdk.services.sqs.SqsClient;
+import software.amazon.awssdk.services.sqs.model.QueueAttributeName;
+import software.amazon.awssdk.services.sqs.model.SqsException;
 
 /** Three nodes with three stores, and a tenant in each: unmodified clients connect to any node. */
 @Timeout(240)
@@ -319,6 +328,99 @@ class StoresTest {
 
     @Test
     @Order(4)
+    @DisplayName("SQS: a tenant's requests to any node, signed with a key of its user")
+    void sqsRequests() throws Exception {
+        Path keys = cluster.nodes.get(0).data().resolve("access-keys");
+        String printed = cluster.nodes.get(0).ctl("key", "new", "--user", "south.app");
+        for (Node node : cluster.nodes.subList(1, cluster.nodes.size())) {
+            Files.copy(keys, node.data().resolve("access-keys"));
+        }
+        List<String> key = printed.lines().filter(line -> line.matches("aws_\\w+ *= *\\S+"))
+                .map(line -> line.substring(line.indexOf('=') + 1).strip()).toList();
+        assertEquals(2, key.size(), printed);
+        for (Node node : cluster.nodes) {
+            try (SqsClient sqs = SqsClient.builder().endpointOverride(URI.create(node.httpUrl())).region(Region.US_EAST_1)
+                    .credentialsProvider(StaticCredentialsProvider.create(AwsBasicCredentials.create(key.get(0), key.get(1))))
+                    .httpClient(UrlConnectionHttpClient.create()).build()) {
+                // The key is known to the node and to the leader's within a second.
+                cluster.await("the key is known", () -> {
+                    try {
+                        sqs.listQueues();
+                        return true;
+                    } catch (SqsException notYet) {
+                        return false;
+                    }
+                });
+                String url = sqs.createQueue(queue -> queue.queueName("south.fifo")
+                        .attributes(Map.of(QueueAttributeName.FIFO_QUEUE, "true", QueueAttributeName.CONTENT_BASED_DEDUPLICATION, "true"))).queueUrl();
+                sqs.sendMessage(message -> message.queueUrl(url).messageGroupId("g").messageBody("by " + node.name));
+                var received = sqs.receiveMessage(receive -> receive.queueUrl(url).waitTimeSeconds(5)).messages();
+                assertEquals(List.of("by " + node.name), received.stream().map(message -> message.body()).toList());
+                sqs.deleteMessage(delete -> delete.queueUrl(url).receiptHandle(received.get(0).receiptHandle()));
+                assertThrows(SqsException.class, () -> sqs.createQueue(queue -> queue.queueName("of-no-tenant")));
+            }
+        }
+        assertTrue(cluster.leader().ctl("queues", "--store", "2").contains("south.fifo"));
+    }
+
+    @Test
+    @Order(4)
+    @DisplayName("a tenant that is made at run time has a store, and is served, listed and deleted there")
+    void tenantsAreMade() throws Exception {
+        Node leader = cluster.leader();
+        String west = leader.ctl("tenant", "add", "west", "--store", "2");
+        assertTrue(west.contains("the tenant west is in store 2"), west);
+        String password = west.lines().filter(line -> line.startsWith("password")).map(line -> line.replaceAll("\\S+ +", "")).findFirst().orElseThrow();
+        // Of the other two the first: each store had one tenant.
+        String least = leader.ctl("tenant", "add", "least");
+        assertTrue(least.contains("the tenant least is in store 1"), least);
+        assertTrue(leader.ctl("tenant", "add", "far", "--store", "4").contains("the stores of this cluster are 1 to 3"));
+        for (Node node : cluster.nodes) {
+            cluster.await("the new user can log in at " + node.name, () -> {
+                try (Connection connection = new JmsConnectionFactory(node.amqpUrl()).createConnection("west.admin", password)) {
+                    connection.start();
+                    send(connection, "west.made", List.of("by " + node.name));
+                    return true;
+                } catch (JMSException notYet) {
+                    return false;
+                }
+            });
+        }
+        String listed = leader.ctl("tenant", "list");
+        assertTrue(listed.lines().anyMatch(line -> line.matches("west +1 +\\d+ +1 +3 +.*")), listed);
+        assertTrue(leader.ctl("tenant", "show", "west").matches("(?s).*store +2.*"), listed);
+        String queues = leader.ctl("queues");
+        for (String queue : List.of("north.", "south.", "east.", "west.made")) {
+            assertTrue(queues.contains(queue), queues);
+        }
+        // Any node passes it on to the leader of the store, whichever that is.
+        Node other = cluster.nodes.stream().filter(node -> node != leader).findFirst().orElseThrow();
+        assertTrue(other.ctl("queues", "--store", "2").contains("west.made"));
+        String refused = leader.ctl("tenant", "delete", "west");
+        assertTrue(refused.contains("the tenant west has 1 queues"), refused);
+        String purged = other.ctl("purge", "west.made", "--store", "2");
+        assertTrue(purged.contains("3"), purged);
+        curl("--user", "root:secret of root", "--request", "DELETE", other.httpUrl() + "/store/2/api/v1/queues/west.made");
+        String deleted = leader.ctl("tenant", "delete", "west");
+        assertTrue(deleted.contains("deleted the tenant west"), deleted);
+        leader.ctl("tenant", "delete", "least");
+    }
+
+    @Test
+    @Order(4)
+    @DisplayName("another store for a tenant of the configuration is refused when it is read again")
+    void aTenantStaysInItsStore() throws Exception {
+        Node node = cluster.nodes.get(0);
+        node.reconfigure("store = 3", "store = 2");
+        node.signal("HUP");
+        cluster.await("it is refused", () -> node.hasLogged("[[tenant]] east has store = 2, and it is in store 3 with its messages"));
+        node.reconfigure("(name = \"east\"\\n)store = 2", "$1store = 3");
+        node.signal("HUP");
+        cluster.await("it is taken", () -> node.hasLogged("configuration reloaded"));
+    }
+
+    @Test
+    @Order(4)
     @DisplayName("drain: a node that leads another store than the first refuses messages and connections, and the others go on")
     void aNodeIsDrained() throws Exception {
         Node drained = cluster.named(leaders(cluster.nodes.get(0)).get(3));
@@ -411,5 +513,10 @@ class StoresTest {
             String want = "cluster.stores is " + stores;
             assertTrue(node.tail().contains(want) && node.tail().contains("that of a node with 3"), node.tail());
         }
+        // Of all tenants it says that they are in store 1 now.
+        node.reconfigure("stores = \\d+", "stores = 3");
+        node.start();
+        node.awaitEnd();
+        assertTrue(node.tail().contains("which do not move: set store = "), node.tail());
     }
 }
