@@ -129,7 +129,7 @@ pub enum Ctl {
 }
 
 /// Which broker, and how to print.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct ListArguments {
     #[command(flatten)]
     broker: BrokerArguments,
@@ -556,7 +556,7 @@ fn print_pages(
 }
 
 /// Lists of which each store of a cluster has its own.
-const OF_EACH_STORE: [&str; 8] = [
+const OF_EACH_STORE: [&str; 14] = [
     "/api/v1/queues",
     "/api/v1/topics",
     "/api/v1/connections",
@@ -564,6 +564,12 @@ const OF_EACH_STORE: [&str; 8] = [
     "/api/v1/subscriptions",
     "/api/v1/transactions",
     "/api/v1/bridges",
+    "/api/v1/alerts",
+    "/api/v1/sessions",
+    "/api/v1/producers",
+    "/api/v1/bindings",
+    "/api/v1/schedules",
+    "/api/v1/redrives",
     TENANTS_PATH,
 ];
 const TENANTS_PATH: &str = "/api/v1/tenants";
@@ -628,9 +634,12 @@ fn print_store(
         let page = request(broker, Method::Get, &asked, None)?;
         let Value::Array(rows) = &page["items"] else { bail!("unexpected answer from the broker: {page}") };
         let rows: Vec<Value> = rows.iter().filter(|row| is_shown(row)).map(&of).collect();
-        match list.json {
-            true => rows.iter().try_for_each(|row| writeln!(out, "{row}")),
-            false => table.print(&rows, &mut out),
+        match (list.json, broker.store.filter(|_| list.broker.store.is_none() && !rows.is_empty())) {
+            (true, _) => rows.iter().try_for_each(|row| writeln!(out, "{row}")),
+            (false, Some(store)) => {
+                writeln!(out, "store {store}:").and_then(|()| table.print(&rows, &mut out))
+            }
+            (false, None) => table.print(&rows, &mut out),
         }
         .context("cannot write to standard output")?;
         *left = left.saturating_sub(rows.len() as u64);

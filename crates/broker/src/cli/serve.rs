@@ -162,7 +162,7 @@ async fn serve_clients(
     let (orders, changes, further_changes) = reload::channel();
     reloader.keep_first();
     runtime.alerts().follow(rules);
-    let everybody = StatsCollector { cluster: view.clone(), ..runtime.everybody() };
+    let everybody = part.leads(StatsCollector { cluster: view.clone(), ..runtime.everybody() });
     let endpoints = node::endpoints(listeners, http)?;
     let api = api_options((config, part), &runtime, &admission, (orders, reloader.texts()), &endpoints);
     let api = postroad_admin::router(api, node::further_api(view.clone()));
@@ -190,6 +190,7 @@ async fn serve_clients(
         (reloader, changes, Committer { writer, done: further_changes }, &mut documents),
     )
     .await;
+    part.leads_no_more();
     reloader.documents().follow();
     control.into_iter().for_each(control::Listening::end);
     watches.abort_all();

@@ -20,7 +20,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
 use crate::runtime::durations::distribution;
-use crate::runtime::{ClusterView, LinkBoard, NamedDoor};
+use crate::runtime::{ClusterView, LinkBoard, NamedDoor, store_figures};
 
 /// Requests that wait for a core; further ones wait with their senders.
 pub const QUESTIONS_MAX: usize = 4;
@@ -109,7 +109,11 @@ impl Source for StatsCollector {
     }
 
     async fn figures(&self) -> Figures {
-        self.gather(true).await
+        let mut figures = self.gather(true).await;
+        for (store, other) in self.cluster.iter().flat_map(|view| view.part().others_led()) {
+            store_figures::add(&mut figures, store, other.gather(true).await);
+        }
+        figures
     }
 
     async fn readiness(&self) -> Vec<JournalFigures> {
@@ -248,7 +252,7 @@ impl StatsCollector {
 
 /// A queue that moves is in two partitions, and one with wildcards in each: it has one row of
 /// figures all the same.
-fn merge(queues: &mut BTreeMap<(String, String), QueueFigures>, part: QueueFigures) {
+pub(super) fn merge(queues: &mut BTreeMap<(String, String), QueueFigures>, part: QueueFigures) {
     use std::collections::btree_map::Entry;
     match queues.entry((part.destination.clone(), part.subscription.clone())) {
         Entry::Vacant(vacant) => {

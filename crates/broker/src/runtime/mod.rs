@@ -27,6 +27,7 @@ mod pinning;
 mod reception;
 mod spans;
 mod spreading;
+mod store_figures;
 mod threads;
 mod written_groups;
 

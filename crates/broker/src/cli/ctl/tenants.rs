@@ -92,8 +92,10 @@ pub fn run(command: &TenantCommand) -> anyhow::Result<()> {
         TenantCommand::Set(arguments) => {
             let one = &arguments.one;
             let body = Value::Object(arguments.quotas());
-            request(&one.broker, Method::Put, &one.path(), Some(&body))?;
-            show(one, &one.row()?)
+            let mut changed = request(&one.broker, Method::Put, &one.path(), Some(&body))?;
+            // Another store follows a moment later: it knows the usage alone.
+            changed["usage"] = one.row()?["usage"].clone();
+            show(one, &changed)
         }
         TenantCommand::Delete(one) => {
             request(&one.broker, Method::Delete, &one.path(), None)?;

@@ -2,14 +2,16 @@
 //!
 //! Never here: the stores themselves, and where their clients come in (`entry`).
 
+use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use bytes::Bytes;
 use postroad_model::DocumentVersion;
 use postroad_node::Draining;
 use tokio::sync::watch;
 
+use crate::runtime::StatsCollector;
 use crate::runtime::cluster::node_port::NodePort;
 use crate::runtime::cluster::view::ClusterView;
 use postroad_routing::FIRST_STORE;
@@ -25,6 +27,8 @@ struct NodeStores {
     opened: watch::Sender<()>,
     documents: watch::Sender<DocumentContents>,
     draining: Draining,
+    /// Of the stores that this node leads, by number.
+    collectors: Mutex<BTreeMap<u16, StatsCollector>>,
 }
 
 /// One of them; or, by default, the only store of a node.
@@ -58,7 +62,8 @@ impl StorePart {
     pub fn first(port: Arc<NodePort>, count: u16) -> StorePart {
         let views = (0..count).map(|_| OnceLock::new()).collect();
         let (opened, documents) = (watch::Sender::new(()), watch::Sender::default());
-        let stores = NodeStores { port, views, opened, documents, draining: Draining::default() };
+        let (draining, collectors) = (Draining::default(), Mutex::default());
+        let stores = NodeStores { port, views, opened, documents, draining, collectors };
         StorePart { stores: Some(Arc::new(stores)), number: FIRST_STORE }
     }
 
@@ -81,6 +86,32 @@ impl StorePart {
     /// The port for nodes, if it is shared.
     pub fn port(&self) -> Option<Arc<NodePort>> {
         self.stores.as_ref().map(|stores| stores.port.clone())
+    }
+
+    /// This node serves clients of the store, and its figures come from here, which is returned.
+    pub fn leads(&self, collector: StatsCollector) -> StatsCollector {
+        if let Some(stores) = &self.stores {
+            let mut collectors = stores.collectors.lock().unwrap_or_else(PoisonError::into_inner);
+            collectors.insert(self.number(), collector.clone());
+        }
+        collector
+    }
+
+    /// This node does not serve clients of the store any more.
+    pub fn leads_no_more(&self) {
+        if let Some(stores) = &self.stores {
+            stores.collectors.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.number());
+        }
+    }
+
+    /// The other stores that this node leads, for the first one, which speaks for the node.
+    pub fn others_led(&self) -> BTreeMap<u16, StatsCollector> {
+        let Some(stores) = self.stores.as_ref().filter(|_| self.number() == FIRST_STORE) else {
+            return BTreeMap::new();
+        };
+        let mut led = stores.collectors.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        led.remove(&self.number());
+        led
     }
 
     /// Whether the node is being drained, in all of its stores.

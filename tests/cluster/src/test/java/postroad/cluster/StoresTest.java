@@ -396,6 +396,13 @@ class StoresTest {
         // Any node passes it on to the leader of the store, whichever that is.
         Node other = cluster.nodes.stream().filter(node -> node != leader).findFirst().orElseThrow();
         assertTrue(other.ctl("queues", "--store", "2").contains("west.made"));
+        // The node that leads its store counts them, whether it leads the first store or not.
+        double counted = 0;
+        for (Node node : cluster.nodes) {
+            double own = node.metric("postroad_tenant_messages{tenant=\"west\"}");
+            counted += Double.isNaN(own) ? 0 : own;
+        }
+        assertEquals(3, counted);
         String refused = leader.ctl("tenant", "delete", "west");
         assertTrue(refused.contains("the tenant west has 1 queues"), refused);
         String purged = other.ctl("purge", "west.made", "--store", "2");
