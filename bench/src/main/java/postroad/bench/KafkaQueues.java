@@ -18,6 +18,7 @@ import org.apache.kafka.common.config.ConfigResource;
  */
 public final class KafkaQueues {
   private static final long WITHIN_MILLIS = 120_000;
+  private static final long POLL_MILLIS = 200;
 
   private KafkaQueues() {}
 
@@ -29,7 +30,10 @@ public final class KafkaQueues {
     List<String> queues = Arrays.asList(arguments).subList(2, arguments.length);
     try (Admin admin = Admin.create(Map.of("bootstrap.servers", Kafka.servers(arguments[0])))) {
       awaitNodes(admin, nodes);
-      make(admin, queues, (short) nodes);
+      List<String> made = make(admin, queues, (short) nodes);
+      if (!made.isEmpty()) {
+        openGroup(admin, arguments[0], made.get(0));
+      }
       for (String queue : queues) {
         System.out.println(leader(admin, queue, nodes));
       }
@@ -44,17 +48,34 @@ public final class KafkaQueues {
     }
   }
 
-  private static void make(Admin admin, List<String> queues, short replicas) throws Exception {
+  private static List<String> make(Admin admin, List<String> queues, short replicas) throws Exception {
     List<String> missing = new ArrayList<>(queues);
     missing.removeAll(admin.listTopics().names().get());
-    if (missing.isEmpty()) {
-      return;
-    }
     admin.createTopics(missing.stream().map(queue -> new NewTopic(queue, 1, replicas)).toList()).all().get();
     for (String queue : missing) {
       var begin = new AlterConfigOp(new ConfigEntry("share.auto.offset.reset", "earliest"), AlterConfigOp.OpType.SET);
       admin.incrementalAlterConfigs(
           Map.of(new ConfigResource(ConfigResource.Type.GROUP, Kafka.group(queue)), List.of(begin))).all().get();
+    }
+    return missing;
+  }
+
+  /** The first share group has Kafka make the topic of their states, which takes seconds: not while messages are measured. */
+  private static void openGroup(Admin admin, String url, String queue) throws Exception {
+    long end = System.currentTimeMillis() + WITHIN_MILLIS;
+    String group = Kafka.group(queue);
+    try (Protocol.Source source = new Kafka(url, false, true).source(queue)) {
+      boolean reads = false;
+      while (!reads) {
+        source.receive(POLL_MILLIS, message -> { });
+        try {
+          reads = admin.describeShareGroups(List.of(group)).describedGroups().get(group).get().members().stream()
+              .anyMatch(member -> !member.assignment().topicPartitions().isEmpty());
+        } catch (ExecutionException notKnownYet) {
+          // Asked again.
+        }
+        requireTime(end, "no share group of " + queue);
+      }
     }
   }
 
