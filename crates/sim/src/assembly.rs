@@ -148,6 +148,14 @@ impl Core {
         self.partition.address_by(self.places.addressing());
     }
 
+    /// Lets the partition know the time if its next item of the line is an event that need not
+    /// wait.
+    pub fn tick_before_event(&mut self, source: Source, now: Now) -> Option<Turn> {
+        let next = self.inbox.get(&source).and_then(VecDeque::front);
+        let is_due = matches!(next, Some(Arriving::Event(event)) if !self.partition.holds_back(event));
+        if is_due { self.tick(now) } else { None }
+    }
+
     /// Whether the next event of a line would wait in the partition, which is closing a transaction
     /// of its connection.
     pub fn holds_back(&self, source: Source) -> bool {

@@ -455,7 +455,12 @@ impl Simulation {
     }
 
     fn work(&mut self, index: usize, source: Source) -> Result<bool, String> {
-        // The oracle takes it for given that an event has its effects at once.
+        let now = self.now();
+        if let Some(turn) = self.assembly.cores[index].tick_before_event(source, now) {
+            self.handle(turn)?;
+        }
+        // The oracle takes it for given that an event has its effects at once. The tick may have
+        // begun to end something of its connection.
         if self.assembly.cores[index].holds_back(source) {
             return Ok(false);
         }
@@ -479,10 +484,6 @@ impl Simulation {
             && self.assembly.cores[index].partition.has_shelf(*position)
         {
             return Err(format!("the jobs of {position:?} cannot be read back: {reason}"));
-        }
-        let now = self.now();
-        if let Some(turn) = self.assembly.cores[index].tick(now) {
-            self.handle(turn)?;
         }
         let turn = self.assembly.cores[index].soft(event);
         self.handle(turn)?;
