@@ -71,6 +71,8 @@ struct Operation {
     settles: Vec<Spot>,
     /// The messages that rest by it, until it is answered.
     rests: Vec<Spot>,
+    /// Messages that rest by it or end, each with the operation that ends it.
+    given_up: Vec<(Number, Spot)>,
     /// No client waits: within the run it happens all the same.
     unasked: bool,
     /// One of its parts was refused: it must not commit.
@@ -268,6 +270,7 @@ impl Oracle {
             sends,
             settles,
             rests,
+            given_up: Vec::new(),
             unasked: false,
             doomed: false,
             answered: false,
@@ -671,6 +674,7 @@ impl Oracle {
                 }
                 self.rest_is_answered(number, result);
                 self.resolve(number, good, || format!("the reply {result:?}"))?;
+                resting::ends_are_answered(self, number, result)?;
                 if is_verdict && !good && *result != Err(Refusal::TakenBack) {
                     self.left_memory(number);
                 }

@@ -140,7 +140,9 @@ impl Oracle {
         copy.hold = Hold::Free;
         copy.count(u32::from(is_known && !may_be_taken), 1);
         if may_end {
-            return Some(self.operation("verdict", Fate::Asked));
+            let end = self.operation("verdict", Fate::Asked);
+            self.operations[verdict].given_up.push((end, spot.clone()));
+            return Some(end);
         }
         self.operations[verdict].rests.push(spot.clone());
         None
@@ -263,4 +265,26 @@ impl Oracle {
         }
         Ok(())
     }
+}
+
+/// The verdict was answered by which something rests or ends: refused, it has ended nothing. If
+/// it was refused as a whole, its consumer has the message again.
+pub(super) fn ends_are_answered(
+    oracle: &mut Oracle,
+    number: Number,
+    result: &Result<(), Refusal>,
+) -> Checked {
+    for (end, spot) in std::mem::take(&mut oracle.operations[number].given_up) {
+        let Err(refusal) = result else { continue };
+        let is_of_this = oracle.copies.get(&spot).is_some_and(|copy| copy.ended == Some(end));
+        oracle.resolve(end, false, || format!("the reply {result:?}"))?;
+        let copy = oracle.copies.get_mut(&spot).filter(|_| is_of_this && *refusal == Refusal::TakenBack);
+        let Some(copy) = copy else { continue };
+        if let Some(rest) = copy.rest.take() {
+            let is_there = oracle.readers.contains_key(&rest.by);
+            copy.hold = if is_there { Hold::Held(rest.by) } else { Hold::Free };
+            copy.perhaps_taken = true;
+        }
+    }
+    Ok(())
 }
