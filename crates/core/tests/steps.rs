@@ -495,6 +495,21 @@ fn a_large_rollback_goes_in_steps() {
 }
 
 #[test]
+fn a_large_rollback_holds_its_queues_from_the_beginning() {
+    let mut steps = acknowledged_in_transaction();
+    let consumer = ConsumerKey::new(CLIENT, 1);
+    event(&mut steps, Event::Detach { consumer, delivered: Delivered::All, ticket: None });
+    ticks_until(&mut steps, |steps| !steps.partition.has_slices_left());
+    event(&mut steps, Event::Rollback { transaction: TRANSACTION, ticket: Some(Ticket(1)) });
+    attach(&mut steps, OTHER);
+    assert!(steps.delivered.is_empty(), "a later message would overtake those that are about to return");
+    ticks_until(&mut steps, |steps| steps.delivered.len() as u64 == LARGE);
+    let got: Vec<EntryTag> = steps.delivered.iter().map(|(_, tag)| *tag).collect();
+    assert!(got.is_sorted(), "in order");
+    assert_eq!(steps.partition.miscounted(), None);
+}
+
+#[test]
 fn messages_of_a_large_transaction_go_to_others_in_order_when_its_connection_ends() {
     let mut steps = acknowledged_in_transaction();
     let consumer = ConsumerKey::new(CLIENT, 1);

@@ -667,6 +667,19 @@ fn commit(
     None
 }
 
+/// Holds the queues of entries whose consumers are gone, from the beginning: no later message
+/// overtakes those that are about to return.
+fn hold_orphaned(partition: &mut Partition, rest: &VecDeque<OpenTransaction>) -> Returning {
+    let (mut returning, mut last) = (Returning::default(), None);
+    for (consumer, end) in rest.iter().flat_map(|open| &open.settled) {
+        let is_new = last.replace((*consumer, end.queue)) != Some((*consumer, end.queue));
+        if is_new && !partition.leader.delivery.consumers.contains_key(consumer) {
+            returning.hold(partition, end.queue);
+        }
+    }
+    returning
+}
+
 impl Undo {
     fn begin(
         partition: &mut Partition,
@@ -687,8 +700,9 @@ impl Undo {
         for open in &mut rest {
             partition.leader.transactions.senders.end(std::mem::take(&mut open.sent_to));
         }
+        let returning = hold_orphaned(partition, &rest);
         let (sends, settled) = (Vec::new(), Vec::new().into_iter());
-        Undo { rest, sends, settled, returning: Returning::default(), refusal, then }
+        Undo { rest, sends, settled, returning, refusal, then }
     }
 
     fn step(
