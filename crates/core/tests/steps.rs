@@ -535,12 +535,13 @@ fn delivered() -> Steps {
 }
 
 fn delivered_with(settings: Settings) -> Steps {
+    let slice = settings.slice_changes as u64;
     let mut steps = Steps::new(settings);
     steps.step(|partition, effects| partition.start(effects));
     steps.fill(LARGE, 0);
     attach(&mut steps, CLIENT);
     let ticks = ticks_until(&mut steps, |steps| steps.delivered.len() as u64 == LARGE);
-    assert_eq!(ticks, (LARGE - SLICE_CHANGES as u64).div_ceil(CLOSED_PER_TICK));
+    assert_eq!(ticks, (LARGE - slice).div_ceil(2 * slice));
     assert!(steps.worst < STEP_MAX, "one step did {}", steps.worst);
     steps.held_by_first = steps.delivered.drain(..).map(|(_, tag)| tag).collect();
     event(&mut steps, Event::Publish(Publish::plain(OTHER, Ticket(0), sent(LARGE, 0))));
@@ -646,6 +647,27 @@ fn accept_all(steps: &mut Steps, ticket: u64) {
     event(steps, Event::Settle(settle));
 }
 
+/// Entries that each of these records settles, if it settles any.
+fn settled_by(log: &[(Position, Command)]) -> Vec<u64> {
+    let settled = log.iter().filter_map(|(_, command)| match command {
+        Command::Settle(settlements) => Some(settlements.len() as u64),
+        Command::Transact(changes) => Some(changes.settlements.len() as u64).filter(|many| 0 < *many),
+        _ => None,
+    });
+    settled.collect()
+}
+
+/// The log fails as soon as it gets something.
+fn fails_once_proposed(steps: &mut Steps) {
+    while steps.proposed.is_empty() {
+        steps.now_ms += 1;
+        let now = Now { ticks_ms: steps.now_ms, wall_ms: steps.now_ms };
+        steps.step(|partition, effects| partition.soft(Event::Tick { now }, effects));
+    }
+    steps.proposed.clear();
+    event(steps, Event::ProposalsFailed { reason: "no disk".to_owned() });
+}
+
 #[test]
 fn many_verdicts_are_settled_in_steps_and_answered_behind_the_last() {
     let mut steps = delivered();
@@ -655,33 +677,66 @@ fn many_verdicts_are_settled_in_steps_and_answered_behind_the_last() {
     event(&mut steps, Event::Publish(Publish::plain(CLIENT, Ticket(6), sent(LARGE, 0))));
     assert_eq!(steps.replies, []);
     let ticks = ticks_until(&mut steps, |steps| !steps.replies.is_empty());
-    assert_eq!((ticks, &steps.replies[..]), (LARGE.div_ceil(CLOSED_PER_TICK), &[(5, true), (6, true)][..]));
-    let settled = steps.log[log..].iter().filter_map(|(_, command)| match command {
-        Command::Settle(settlements) => Some(settlements.len()),
-        _ => None,
-    });
-    let settled: Vec<usize> = settled.collect();
-    assert!(settled.iter().all(|settlements| *settlements <= SLICE_CHANGES), "{settled:?}");
-    assert_eq!((settled.iter().sum::<usize>() as u64, steps.held("a")), (LARGE, 2));
+    // All are taken, then the record is carried out: its first slice at once.
+    let slice = SLICE_CHANGES as u64;
+    let expected = LARGE.div_ceil(CLOSED_PER_TICK) + (LARGE - slice).div_ceil(slice);
+    assert_eq!((ticks, &steps.replies[..]), (expected, &[(5, true), (6, true)][..]));
+    assert_eq!((settled_by(&steps.log[log..]), steps.held("a")), (vec![LARGE], 2));
+    assert_eq!(steps.most_changed, slice);
     assert!(steps.worst < STEP_MAX, "one step did {}", steps.worst);
     assert!(steps.is_as_its_log(roomy()));
 }
 
 #[test]
-fn many_verdicts_are_not_confirmed_if_the_log_takes_some_of_them_alone() {
+fn many_verdicts_that_the_log_refuses_come_again_all_of_them() {
     let mut steps = delivered();
     accept_all(&mut steps, 5);
-    steps.now_ms += 1;
-    let now = Now { ticks_ms: steps.now_ms, wall_ms: steps.now_ms };
-    steps.step(|partition, effects| partition.soft(Event::Tick { now }, effects));
-    steps.proposed.clear();
-    event(&mut steps, Event::ProposalsFailed { reason: "no disk".to_owned() });
-    ticks_until(&mut steps, |steps| !steps.replies.is_empty());
+    fails_once_proposed(&mut steps);
     assert_eq!(steps.replies, [(5, false)]);
-    // The log learns of them once it can.
+    attach(&mut steps, OTHER);
+    ticks_until(&mut steps, |steps| steps.delivered.len() as u64 == LARGE);
+    assert!(steps.delivered.is_sorted_by_key(|(_, tag)| *tag), "in order");
+    assert_eq!((steps.held("a"), steps.partition.miscounted()), (LARGE + 1, None));
+}
+
+#[test]
+fn many_verdicts_without_a_client_that_waits_are_proposed_again_as_one_record() {
+    let mut steps = delivered();
+    let tags = std::mem::take(&mut steps.held_by_first);
+    let consumer = ConsumerKey::new(CLIENT, 1);
+    let settle =
+        Settle { consumer, tags, outcome: Outcome::Accepted, transaction: None, reason: None, ticket: None };
+    event(&mut steps, Event::Settle(settle));
+    fails_once_proposed(&mut steps);
+    let log = steps.log.len();
     event(&mut steps, Event::Space { ample: true });
     steps.rest();
-    assert_eq!((steps.held("a"), steps.partition.miscounted()), (1, None));
+    assert_eq!((settled_by(&steps.log[log..]), steps.held("a")), (vec![LARGE], 1));
+    assert_eq!(steps.partition.miscounted(), None);
+}
+
+#[test]
+fn more_verdicts_than_one_record_has_are_several_and_confirmed_by_the_last() {
+    let settings = || Settings { slice_changes: 8, ..roomy() };
+    const RECORD_MAX: u64 = 128 * 8;
+    for fails in [false, true] {
+        let mut steps = delivered_with(settings());
+        let log = steps.log.len();
+        accept_all(&mut steps, 5);
+        if fails {
+            fails_once_proposed(&mut steps);
+        }
+        steps.rest();
+        // The last one settles an entry of the record before once more, so that it is behind it.
+        let records = if fails { 3 } else { 4 };
+        let mut expected = vec![RECORD_MAX; records];
+        expected.push(LARGE - 4 * RECORD_MAX + u64::from(!fails));
+        assert_eq!((settled_by(&steps.log[log..]), &steps.replies[..]), (expected, &[(5, !fails)][..]));
+        event(&mut steps, Event::Space { ample: true });
+        steps.rest();
+        assert_eq!((steps.held("a"), steps.partition.miscounted()), (1, None));
+        assert!(steps.is_as_its_log(settings()));
+    }
 }
 
 #[test]

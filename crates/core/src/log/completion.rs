@@ -31,7 +31,7 @@ use crate::partition::reply;
 use crate::schedule::{fail_searches, has_left, not_fired, not_unshelved, pass_time, search_on};
 use crate::settling::lending;
 use crate::settling::release::counted;
-use crate::settling::settle::give_back_all;
+use crate::settling::settle::{give_back_all, leave_by, leaving_max};
 use crate::transaction::{
     VolatileChanges, decision_failed, promised, resolve_transactions, return_to_holders, shares_ended,
     spread_decision, tell,
@@ -478,8 +478,9 @@ pub fn note_space(partition: &mut Partition, ample: bool, effects: &mut Vec<Effe
         return;
     }
     let unsaved = std::mem::take(&mut partition.leader.settling.unsaved);
-    for settlements in unsaved.chunks(partition.settings.slice_changes.max(1)).map(<[_]>::to_vec) {
-        let command = postroad_model::Command::Settle(settlements.clone());
+    // What was one record is one again.
+    for settlements in unsaved.chunks(leaving_max(&partition.settings)).map(<[_]>::to_vec) {
+        let command = leave_by(&partition.settings, settlements.clone());
         let completion = Completion::Settled { settlements, answer: None };
         propose(partition, command, postroad_model::Urgency::Lazy, completion, effects);
     }

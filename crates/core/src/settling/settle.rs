@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use postroad_model::{
-    Command, ConnectionId, ConsumerKey, DeadLetter, Destination, Effect, EntryTag, Message, MessageEvent,
-    MessageKey, Outcome, QueueId, Refusal, Sent, Settle, SettleCause, Settlement, Ticket, Urgency,
+    Changes, Command, ConnectionId, ConsumerKey, DeadLetter, Destination, Effect, EntryTag, Message,
+    MessageEvent, MessageKey, Outcome, QueueId, Refusal, Sent, Settle, SettleCause, Settlement, Ticket,
+    Urgency,
 };
 
 use crate::connection::Connections;
@@ -41,6 +42,10 @@ use crate::{Partition, traces};
 /// Why a message whose time was over lies among the dead letters.
 const EXPIRED: &str = "expired";
 
+/// Entries leave by one record if they are no more than these slices: it has 2 MiB then, and would
+/// otherwise take too long to write in one step.
+const LEAVING_SLICES: usize = 128;
+
 fn cause(outcome: Outcome) -> SettleCause {
     match outcome {
         Outcome::Expired => SettleCause::Expired,
@@ -48,13 +53,21 @@ fn cause(outcome: Outcome) -> SettleCause {
     }
 }
 
-impl Connections {
-    /// Whether the broker force-detached this consumer and requeued its messages: its late
-    /// acknowledgements must be refused.
-    fn was_force_detached(&self, consumer: ConsumerKey) -> bool {
-        let connection = self.get(&consumer.connection);
-        connection.is_some_and(|connection| connection.force_detached.contains(&consumer.whole()))
-    }
+/// Whether the broker force-detached this consumer and requeued its messages: its late
+/// acknowledgements must be refused.
+pub fn was_force_detached(connections: &Connections, consumer: ConsumerKey) -> bool {
+    let connection = connections.get(&consumer.connection);
+    connection.is_some_and(|connection| connection.force_detached.contains(&consumer.whole()))
+}
+
+/// Entries that leave by a verdict, as soon as the log has it.
+#[derive(Default)]
+pub struct Verdict {
+    /// Their ends.
+    pub settlements: Vec<Settlement>,
+    /// Those of entries that are leaving already, by an earlier verdict that is on its way to the
+    /// log.
+    pub again: Vec<Settlement>,
 }
 
 /// As [`forget_held`], for messages that it has settled.
@@ -131,7 +144,7 @@ fn take_verdict(partition: &mut Partition, settle: Settle, effects: &mut Vec<Eff
         transaction.is_some() || matches!(outcome, Outcome::Rejected | Outcome::Expired | Outcome::Retried);
     let has_lost_some = match queue {
         Some(_) => !has_spoken(partition, consumer, &tags, needs_body),
-        None => partition.leader.connections.was_force_detached(consumer),
+        None => was_force_detached(&partition.leader.connections, consumer),
     };
     // A release needs no entry that is still held.
     if has_lost_some && !matches!(outcome, Outcome::Released { .. } | Outcome::Retried) {
@@ -159,7 +172,9 @@ fn take_verdict(partition: &mut Partition, settle: Settle, effects: &mut Vec<Eff
             answer_request(partition, answer, Ok(()), effects);
         }
         (Outcome::Accepted, None) => {
-            settle_now(partition, queue, consumer, &tags, SettleCause::Consumed, answer, effects);
+            let by = (queue, consumer);
+            let verdict = begin_verdict(partition, by, (&tags, outcome), answer.is_some(), effects);
+            settle_behind(partition, verdict.settlements, &verdict.again, answer, effects);
         }
         (Outcome::Expired, None) | (Outcome::Rejected, _)
             if propose_again(partition, queue, consumer, &tags, outcome, answer, effects) => {}
@@ -192,21 +207,21 @@ fn held_of(partition: &mut Partition, queue: QueueId, by: ConsumerKey, tags: &[E
     found
 }
 
-fn settle_now(
+/// Entries that a consumer settles are leaving from now on, those in memory alone at once. A client
+/// that `waits` is answered after the earlier verdicts by which others of them leave.
+pub fn begin_verdict(
     partition: &mut Partition,
-    queue: QueueId,
-    consumer: ConsumerKey,
-    tags: &[EntryTag],
-    cause: SettleCause,
-    answer: Option<(ConnectionId, Ticket)>,
+    (queue, consumer): (QueueId, ConsumerKey),
+    (tags, outcome): (&[EntryTag], Outcome),
+    waits: bool,
     effects: &mut Vec<Effect>,
-) {
+) -> Verdict {
     let held = held_of(partition, queue, consumer, tags);
     end_held(&mut partition.leader, partition.now_ms, consumer, &held);
-    let may_be_leaving = answer.is_some() && held.len() < tags.len();
-    let again = if may_be_leaving { leaving_of(partition, queue, tags, cause) } else { Vec::new() };
-    let settlements = begin_leaving(partition, queue, &held, cause, effects);
-    settle_behind(partition, settlements, &again, answer, effects);
+    let may_be_leaving = waits && held.len() < tags.len();
+    let again = if may_be_leaving { leaving_of(partition, queue, tags, cause(outcome)) } else { Vec::new() };
+    let settlements = begin_leaving(partition, queue, &held, cause(outcome), effects);
+    Verdict { settlements, again }
 }
 
 /// A repeated settlement of entries that are all leaving: its answer waits for the log, as that
@@ -353,7 +368,7 @@ pub fn settle_leaving(
 /// As `settle_leaving`, after verdicts on their way to the log by which the entries of `again`
 /// leave. These come back if the log does not take that: the answer waits for the log, which
 /// must not have this without that.
-fn settle_behind(
+pub fn settle_behind(
     partition: &mut Partition,
     settlements: Vec<Settlement>,
     again: &[Settlement],
@@ -364,8 +379,21 @@ fn settle_behind(
         return answer_request(partition, answer, Ok(()), effects);
     }
     let urgency = if answer.is_some() { Urgency::Waiting } else { Urgency::Lazy };
-    let command = Command::Settle([settlements.as_slice(), again].concat());
+    let command = leave_by(&partition.settings, [settlements.as_slice(), again].concat());
     propose(partition, command, urgency, Completion::Settled { settlements, answer }, effects);
+}
+
+/// How many entries leave by one record.
+pub fn leaving_max(settings: &Settings) -> usize {
+    settings.slice_changes.saturating_mul(LEAVING_SLICES).max(1)
+}
+
+/// The command by which entries leave: many of them do in slices, once it is durable.
+pub fn leave_by(settings: &Settings, settlements: Vec<Settlement>) -> Command {
+    match settlements.len() <= settings.slice_changes {
+        true => Command::Settle(settlements),
+        false => Command::Transact(Changes { settlements, ..Changes::default() }),
+    }
 }
 
 /// Volatile entries are gone at once; durable ones are leaving, and their settlements are

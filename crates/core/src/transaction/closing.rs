@@ -29,6 +29,7 @@ use super::VolatileChanges;
 use super::open::{Asked, OpenTransaction, check_open, sort_sent, sort_settled};
 use super::participant::propose_to_prepare;
 use super::senders::SentTo;
+use super::verdicts::Verdicts;
 use crate::Partition;
 use crate::addresses::binding::bind_new_queue;
 use crate::entries::entry_at;
@@ -37,7 +38,7 @@ use crate::leaving::{Leaving, note_ended};
 use crate::log::completion::Completion;
 use crate::log::propose::propose;
 use crate::moving::refuse_waiting;
-use crate::partition::{reply, take_in_turn};
+use crate::partition::take_in_turn;
 use crate::queue::EntryState;
 use crate::settling::release::release_entries;
 use crate::settling::settle::{end_entry, give_back_all, settle_verdicts};
@@ -83,8 +84,8 @@ enum Stage {
     Undo(Undo),
     /// A connection or a consumer ends.
     Leave(Box<Leaving>),
-    /// Verdicts on many deliveries, whose tags are left.
-    Settle(Box<Settle>, IntoIter<EntryTag>),
+    /// Verdicts on many deliveries.
+    Settle(Box<Verdicts>),
 }
 
 /// Changes that only memory knows.
@@ -286,14 +287,14 @@ impl Stage {
             Stage::Check(check) => Some(&check.then),
             Stage::Sort(sort) => sort.then.as_ref(),
             Stage::Undo(undo) => Some(&undo.then),
-            Stage::ApplyChanges(_) | Stage::Leave(_) | Stage::Settle(..) => None,
+            Stage::ApplyChanges(_) | Stage::Leave(_) | Stage::Settle(_) => None,
         }
     }
 
     fn answer(&self) -> Option<(ConnectionId, Ticket)> {
         match self {
             Stage::Leave(leaving) => leaving.answer(),
-            Stage::Settle(settle, _) => settle.ticket.map(|ticket| (settle.consumer.connection, ticket)),
+            Stage::Settle(verdicts) => verdicts.answer(),
             stage => stage.then()?.answer(),
         }
     }
@@ -305,7 +306,7 @@ impl Stage {
                 sort.sent_to.iter().chain(sort.open.iter().map(|(_, _, open)| &open.sent_to)).collect()
             }
             Stage::ApplyChanges(changes) => changes.sent_to.iter().collect(),
-            Stage::Undo(_) | Stage::Leave(_) | Stage::Settle(..) => Vec::new(),
+            Stage::Undo(_) | Stage::Leave(_) | Stage::Settle(_) => Vec::new(),
         }
     }
 
@@ -477,7 +478,7 @@ impl Stage {
             Stage::Sort(sort) => sort.step(partition, budget, effects),
             Stage::Undo(undo) => undo.step(partition, budget, effects),
             Stage::Leave(leaving) => leaving.step(partition, budget, effects).map(Stage::Leave),
-            Stage::Settle(settle, tags) => settle_some(partition, settle, tags, budget, effects),
+            Stage::Settle(verdicts) => verdicts.step(partition, budget, effects).map(Stage::Settle),
             Stage::ApplyChanges(changes) => changes.step(partition, budget, effects),
         }
     }
@@ -505,49 +506,10 @@ impl ApplyChanges {
     }
 }
 
-/// Verdicts on the next deliveries: one command has no more of them than a slice.
-fn settle_some(
-    partition: &mut Partition,
-    settle: Box<Settle>,
-    mut tags: IntoIter<EntryTag>,
-    budget: &mut usize,
-    effects: &mut Vec<Effect>,
-) -> Option<Stage> {
-    let slice = partition.settings.slice_changes.max(1);
-    while tags.len() > 0 {
-        if *budget == 0 {
-            return Some(Stage::Settle(settle, tags));
-        }
-        if !partition.leader.delivery.consumers.contains_key(&settle.consumer) {
-            // It has lost the rest, and hears of that.
-            settle_verdicts(partition, Settle { tags: tags.collect(), ..*settle }, effects);
-            return None;
-        }
-        let most = slice.min(*budget);
-        let next: Vec<EntryTag> = super::slices::next(&mut tags, &mut { most }).collect();
-        *budget -= next.len();
-        settle_verdicts(partition, Settle { tags: next, ticket: None, ..(*settle).clone() }, effects);
-    }
-    let ticket = settle.ticket?;
-    let connection = settle.consumer.connection;
-    if settle.transaction.is_some() {
-        reply(connection, ticket, Ok(()), effects);
-    } else if !partition.leader.settling.unsaved.is_empty() {
-        // The log has failed meanwhile: the client must not take all for confirmed.
-        let reason = "the log failed while the deliveries were being settled".to_owned();
-        reply(connection, ticket, Err(Refusal::StoreFailed { reason }), effects);
-    } else {
-        // Durable after all of the verdicts.
-        let (nothing, completion) = (Changes::default(), Completion::Reply { connection, ticket });
-        propose(partition, Command::Transact(nothing), Urgency::Waiting, completion, effects);
-    }
-    None
-}
-
 /// Verdicts on deliveries: many that are accepted go in slices. Others do not, as messages that one
 /// of them returns could overtake those of the next; nor while some may have been taken back from a
 /// slow consumer, as these are settled whole or not at all.
-pub fn settle(partition: &mut Partition, mut settle: Settle, effects: &mut Vec<Effect>) {
+pub fn settle(partition: &mut Partition, settle: Settle, effects: &mut Vec<Effect>) {
     let is_whole = settle.outcome != Outcome::Accepted
         || partition.settings.policies.any_slow()
         || partition.leader.delivery.has_taken_back;
@@ -555,9 +517,8 @@ pub fn settle(partition: &mut Partition, mut settle: Settle, effects: &mut Vec<E
     if is_whole || !is_there || settle.tags.len() <= partition.settings.slice_changes {
         return settle_verdicts(partition, settle, effects);
     }
-    let tags = std::mem::take(&mut settle.tags);
-    let (connections, changes) = (vec![settle.consumer.connection], tags.len());
-    let stage = Stage::Settle(Box::new(settle), tags.into_iter());
+    let (connections, changes) = (vec![settle.consumer.connection], settle.tags.len());
+    let stage = Stage::Settle(Box::new(Verdicts::new(settle)));
     start(partition, Closing { connections, held_bytes: 0, stage }, (false, changes), effects);
 }
 

@@ -23,6 +23,7 @@ mod participant;
 mod senders;
 mod slices;
 mod timeout;
+mod verdicts;
 
 pub use branch::{
     Branches, OpenBranches, Promised, apply_decide, apply_overrule, decide_branch, end_branch, forget_branch,
