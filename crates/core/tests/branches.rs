@@ -459,6 +459,21 @@ fn open_branches_have_a_bound() {
 }
 
 #[test]
+fn a_settlement_without_room_in_its_transaction_is_refused_and_its_consumer_keeps_the_message() {
+    let bound = postroad_core::Settings { open_bytes_max: 2 * 96, ..settings(1) };
+    let mut bench = Bench::new(bound);
+    bench.run("attach 2.1 a 99\nsend 1 a m\nsend 1 a n\nsend 1 a o");
+    let full = "no: open transactions have the maximum of 192 bytes: commit or roll back one, or give the \
+                broker more memory";
+    assert_eq!(bench.run("accept 2.1 m n tx=1"), "ok");
+    assert_eq!(bench.run("accept 2.1 o tx=1"), full);
+    // It is not in the transaction: it goes back when its consumer leaves.
+    assert_eq!(bench.run("attach 3.1 a 9\ndetach 2.1 all"), "ok 3.1<o!1");
+    assert_eq!(bench.run("commit 2 1"), format!("3.1<m!1 3.1<n!1 {full}"));
+    assert_eq!(bench.partitions[0].miscounted(), None);
+}
+
+#[test]
 fn settlements_of_open_transactions_count() {
     let bound = postroad_core::Settings { open_bytes_max: 10 * 96, ..settings(1) };
     let mut bench = Bench::new(bound);

@@ -143,6 +143,8 @@ enum Ask {
     Operation(Number),
     Publish(Number, MessageNumber),
     InTransaction(Number),
+    /// Verdicts in a transaction: whose they are, on which messages, and whether in slices.
+    SettleIn(Number, ConsumerKey, Vec<Spot>, bool),
     Attach(ConsumerKey),
     Follow(ConsumerKey),
     Declare(Destination, ConnectionId),
@@ -502,6 +504,7 @@ impl Oracle {
             self.verdict(spot, operation, outcome, in_transaction, consumer);
         }
         self.taking.ends_in_slices(settle, &spots, operation);
+        taking::note_settled_in(self, settle, &spots, operation);
         for spot in disputed.iter().filter(|_| !in_transaction) {
             self.bury(spot, operation, outcome, false);
         }
@@ -686,6 +689,13 @@ impl Oracle {
             Ask::Overrule(number, commit) => self.overruled(number, commit, result),
             Ask::InTransaction(number) => {
                 self.operations[number].doomed |= !good;
+                Ok(())
+            }
+            Ask::SettleIn(number, by, spots, in_slices) => {
+                self.operations[number].doomed |= !good;
+                if matches!(result, Err(Refusal::TransactionsFull { .. })) {
+                    taking::not_settled_in(self, (number, by), &spots, in_slices);
+                }
                 Ok(())
             }
             Ask::Attach(key) => {

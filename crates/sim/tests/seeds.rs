@@ -13,6 +13,24 @@ const MISTAKEN_SEEDS: u64 = 60;
 
 const NIGHTLY_SEEDS: u64 = 100_000;
 
+/// Seeds that once broke a promise, by its cause.
+const ONCE_BROKEN: [(&str, &[u64]); 5] = [
+    (
+        "an acknowledgement of many messages was carried out by half",
+        &[
+            5338, 8853, 15454, 15816, 17408, 19748, 20429, 33182, 38342, 38589, 44135, 46429, 48120, 51081,
+            54482, 57084, 57384, 61719, 62852, 67381, 70343, 77723, 78091, 78986, 80198, 80813, 87441, 94069,
+        ],
+    ),
+    (
+        "a transaction without memory confirmed acknowledgements that it did not take",
+        &[42000, 46008, 47118, 47956],
+    ),
+    ("a later message overtook those that a rollback was about to return", &[34037, 56838, 91318]),
+    ("the oracle expected dead letters of a refused verdict", &[44582]),
+    ("the simulator gave an event to a partition that had it wait", &[81336]),
+];
+
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().expect("a number"))
 }
@@ -139,6 +157,14 @@ fn wrong_explanations_are_found() {
         let options = Options { explains: true, mistake: Some(mistake), ..Options::default() };
         let is_found = |seed| Simulation::run(seed, options).is_err();
         assert!((0..MISTAKEN_SEEDS).any(is_found), "not found: {mistake:?}");
+    }
+}
+
+#[test]
+fn promises_hold_for_seeds_that_once_broke_one() {
+    for (cause, seeds) in ONCE_BROKEN {
+        let broken = seeds.iter().filter_map(|seed| try_run(*seed, Options::default()).err());
+        assert_eq!(broken.collect::<Vec<_>>(), Vec::<String>::new(), "{cause}");
     }
 }
 

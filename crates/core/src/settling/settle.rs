@@ -168,8 +168,8 @@ fn take_verdict(partition: &mut Partition, settle: Settle, effects: &mut Vec<Eff
                 return answer_request(partition, answer, Err(refusal), effects);
             }
             let cause = cause(outcome);
-            settle_in_transaction(partition, queue, consumer, &tags, cause, transaction);
-            answer_request(partition, answer, Ok(()), effects);
+            let result = settle_in_transaction(partition, queue, consumer, &tags, cause, transaction);
+            answer_request(partition, answer, result, effects);
         }
         (Outcome::Accepted, None) => {
             let by = (queue, consumer);

@@ -408,6 +408,10 @@ pub fn put_in_transaction(partition: &mut Partition, publish: Publish) -> Result
     result
 }
 
+/// The consumer's verdicts belong to the transaction from now on, all of them or none.
+///
+/// # Errors
+/// There is no room for them: the transaction can only be rolled back.
 pub fn settle_in_transaction(
     partition: &mut Partition,
     queue: QueueId,
@@ -415,15 +419,14 @@ pub fn settle_in_transaction(
     tags: &[EntryTag],
     cause: SettleCause,
     transaction: TransactionKey,
-) {
+) -> Result<(), Refusal> {
     let bytes = tags.len() as u64 * SETTLED_BYTES;
     let max_bytes = partition.settings.open_bytes_max;
     if partition.leader.transactions.open_bytes + bytes > max_bytes {
         open_transaction(&mut partition.leader, &partition.settings, partition.now_ms, transaction);
-        return partition
-            .leader
-            .transactions
-            .refuse_open(transaction, Refusal::TransactionsFull { max_bytes });
+        let refusal = Refusal::TransactionsFull { max_bytes };
+        partition.leader.transactions.refuse_open(transaction, refusal.clone());
+        return Err(refusal);
     }
     let held = EntryState::Held { by: consumer, in_transaction: false };
     let (mut settled, mut settled_again) = (Vec::with_capacity(tags.len()), Vec::new());
@@ -444,6 +447,7 @@ pub fn settle_in_transaction(
     open.settled_again.extend(settled_again);
     open.held_bytes += bytes;
     partition.leader.transactions.open_bytes += bytes;
+    Ok(())
 }
 
 pub fn roll_back(

@@ -5,7 +5,9 @@
 
 use std::vec::IntoIter;
 
-use postroad_model::{ConnectionId, Effect, EntryTag, QueueId, Refusal, Settle, Settlement, Ticket};
+use postroad_model::{
+    ConnectionId, Effect, EntryTag, QueueId, Refusal, Settle, Settlement, Ticket, TransactionKey,
+};
 
 use super::VolatileChanges;
 use super::open::put_back;
@@ -18,6 +20,11 @@ use crate::settling::settle::{
 };
 use crate::traces;
 
+/// Why the transaction can only be rolled back.
+fn refusal_of(partition: &Partition, key: TransactionKey) -> Option<Refusal> {
+    partition.leader.transactions.open.get(&key)?.refused.clone()
+}
+
 /// See the head of this file.
 pub struct Verdicts {
     /// Without its tags.
@@ -28,13 +35,15 @@ pub struct Verdicts {
     verdict: Verdict,
     /// An entry of the last record, if there was no room for all in one.
     before: Option<Settlement>,
+    /// Why its transaction can only be rolled back, if that is by these verdicts.
+    refusal: Option<Refusal>,
 }
 
 impl Verdicts {
     /// Nothing of it is settled yet.
     pub fn new(mut settle: Settle) -> Verdicts {
         let tags = std::mem::take(&mut settle.tags).into_iter();
-        Verdicts { settle, tags, verdict: Verdict::default(), before: None }
+        Verdicts { settle, tags, verdict: Verdict::default(), before: None, refusal: None }
     }
 
     /// The client that waits for it.
@@ -59,8 +68,11 @@ impl Verdicts {
                 return None;
             };
             let tags: Vec<EntryTag> = next(&mut self.tags, budget).collect();
-            if self.settle.transaction.is_some() {
+            if let Some(key) = self.settle.transaction {
+                let before = refusal_of(partition, key);
                 settle_verdicts(partition, Settle { tags, ticket: None, ..self.settle.clone() }, effects);
+                self.refusal =
+                    self.refusal.or_else(|| refusal_of(partition, key).filter(|_| before.is_none()));
             } else if !self.take(partition, queue, &tags, effects) {
                 self.refuse(partition, effects);
                 return None;
@@ -121,9 +133,9 @@ impl Verdicts {
     /// All of them are settled once the log has it.
     fn end(self: Box<Self>, partition: &mut Partition, effects: &mut Vec<Effect>) {
         let answer = self.answer();
-        let Verdicts { settle, verdict: Verdict { settlements, mut again }, before, .. } = *self;
+        let Verdicts { settle, verdict: Verdict { settlements, mut again }, before, refusal, .. } = *self;
         if settle.transaction.is_some() {
-            return answer_request(partition, answer, Ok(()), effects);
+            return answer_request(partition, answer, refusal.map_or(Ok(()), Err), effects);
         }
         if before.is_some() && !partition.leader.settling.unsaved.is_empty() {
             // The client must not take all for confirmed.

@@ -38,10 +38,14 @@ impl Taking {
 
     /// These messages end by a verdict, in slices if it is about many.
     pub fn ends_in_slices(&mut self, settle: &Settle, spots: &[Spot], number: Number) {
-        let is_sliced = settle.outcome == Outcome::Accepted && self.slice_changes < settle.tags.len();
-        if is_sliced && settle.transaction.is_none() {
+        if self.is_sliced(settle) && settle.transaction.is_none() {
             self.in_slices.extend(spots.iter().map(|spot| (spot.clone(), number)));
         }
+    }
+
+    /// Whether these verdicts go in slices.
+    pub fn is_sliced(&self, settle: &Settle) -> bool {
+        settle.outcome == Outcome::Accepted && self.slice_changes < settle.tags.len()
     }
 
     /// The verdict in slices by which a message ends.
@@ -383,5 +387,35 @@ impl Oracle {
             let ask = if is_lost { Ask::Operation(operation) } else { Ask::Other };
             self.ask(consumer.connection, ticket, ask);
         }
+    }
+}
+
+/// Messages are settled in a transaction, unless the answer says otherwise.
+pub(super) fn note_settled_in(oracle: &mut Oracle, settle: &Settle, spots: &[Spot], number: Number) {
+    let (Some(ticket), Some(_)) = (settle.ticket, settle.transaction) else { return };
+    let ask = Ask::SettleIn(number, settle.consumer, spots.to_vec(), oracle.taking.is_sliced(settle));
+    oracle.ask(settle.consumer.connection, ticket, ask);
+}
+
+/// There was no room for verdicts in their transaction, which can only be undone: their
+/// consumer holds the messages as before. Of those in slices some may be settled in it.
+pub(super) fn not_settled_in(
+    oracle: &mut Oracle,
+    (number, by): (Number, ConsumerKey),
+    spots: &[Spot],
+    in_slices: bool,
+) {
+    let is_there = oracle.readers.contains_key(&by);
+    for spot in spots {
+        let Some(copy) = oracle.copies.get_mut(spot) else { continue };
+        if copy.hold != Hold::InTransaction(number, by) {
+            continue;
+        }
+        (copy.hold, copy.ended) = (if is_there { Hold::Held(by) } else { Hold::Free }, None);
+        if in_slices {
+            copy.perhaps_held = true;
+            copy.count(0, 1);
+        }
+        oracle.operations[number].settles.retain(|settled| settled != spot);
     }
 }
