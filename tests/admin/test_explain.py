@@ -114,29 +114,66 @@ class Links(unittest.TestCase):
             [text] = until(f"{queue}: {code}", found)
             self.assertIn(says, text)
 
-    def test_consumers_that_are_too_far_away_are_named(self):
-        def broker(name, to=None):
-            link = "" if to is None else f'[[bridge]]\nname = "on"\nto = ["tcp://127.0.0.1:{to.openwire}"]\n'
-            started = Broker(f'broker_name = "{name}"\n{link}').start()
-            self.addCleanup(started.stop)
-            return started
+    def start(self, name, links="", to=None):
+        link = "" if to is None else f'[[bridge]]\nname = "on"\nto = ["tcp://127.0.0.1:{to.openwire}"]\n{links}'
+        started = Broker(f'broker_name = "{name}"\n{link}').start()
+        self.addCleanup(started.stop)
+        return started
 
-        east = broker("east")
-        middle = broker("middle", east)
-        operator = Operator(broker("west", middle))
-        command = [BINARY, "receive", "far", "--url", f"tcp://127.0.0.1:{east.openwire}", "--follow"]
+    def consume(self, queue, broker, *words):
+        """A consumer that ends with the test."""
+        command = [BINARY, "receive", queue, "--url", f"tcp://127.0.0.1:{broker.openwire}", "--follow", *words]
         consumer = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         self.addCleanup(consumer.wait, 30)
         self.addCleanup(consumer.kill)
-        operator.send("far", "one")
 
+    def verdict(self, operator, queue, code):
         def found():
-            verdicts = operator.api("GET", "queues/far/explain")["queue_verdicts"]
-            return [verdict for verdict in verdicts if verdict["code"] == "link_hop_limit"]
+            explained = operator.api("GET", f"queues/{queue}/explain")
+            verdicts = explained["queue_verdicts"] + explained["consumer_verdicts"]
+            return [verdict for verdict in verdicts if verdict["code"] == code]
 
-        [verdict] = until("the hop limit", found)
+        [verdict] = until(code, found)
+        return verdict
+
+    def test_consumers_that_are_too_far_away_are_named(self):
+        east = self.start("east")
+        middle = self.start("middle", to=east)
+        operator = Operator(self.start("west", to=middle))
+        self.consume("far", east)
+        operator.send("far", "one")
+        verdict = self.verdict(operator, "far", "link_hop_limit")
         self.assertIn("Consumers behind middle want the queue", verdict["text"])
         self.assertIn("Raise consumer_ttl", verdict["remedy"])
+
+    def test_demand_that_a_link_only_reflects_is_named(self):
+        east = self.start("east")
+        west = self.start("west", "duplex = true\n", to=east)
+        operator = Operator(west)
+        # East wants the queue for this consumer alone, over the same link.
+        self.consume("near", west, "--selector", "colour = 'red'")
+        operator.send("near", "one")
+        verdict = self.verdict(operator, "near", "link_own_path")
+        self.assertIn("Consumers that east knows have another path from this broker", verdict["text"])
+        self.assertIn("attach a consumer at the peer itself", verdict["remedy"])
+
+    def test_a_message_that_has_passed_as_many_brokers_as_a_link_permits_says_so(self):
+        east = self.start("east")
+        middle = self.start("middle", to=east)
+        west = Operator(self.start("west", 'static = ["queue://on"]\n', to=middle))
+        operator = Operator(middle)
+        west.send("on", "one")
+
+        def messages():
+            return [queue["messages"] for queue in operator.api("GET", "queues")["items"] if queue["name"] == "on"]
+
+        until("the message is at middle", lambda: messages() == [1])
+        self.consume("on", east)
+        verdict = self.verdict(operator, "on", "link_path")
+        self.assertIn("It is a link to another broker. The message has passed the brokers '[ID:west", verdict["text"])
+        # One that was sent to middle passes.
+        operator.send("on", "two")
+        until("the other one has left", lambda: messages() == [1])
 
 
 if __name__ == "__main__":
