@@ -1,8 +1,8 @@
 package postroad.jms;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
-import static org.junit.jupiter.api.Assertions.assertNotNull;
 import static org.junit.jupiter.api.Assertions.assertNull;
+import static org.junit.jupiter.api.Assertions.fail;
 
 import java.util.ArrayList;
 import java.util.List;
@@ -17,6 +17,7 @@ import jakarta.jms.Session;
 import jakarta.jms.TextMessage;
 
 import org.apache.activemq.ActiveMQConnectionFactory;
+import org.apache.activemq.command.ActiveMQMessage;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 
@@ -256,14 +257,17 @@ class MovingSubscriberTest {
     /** Either broker is killed while messages follow; the subscriber is at the other one, or away. */
     @Test
     void killedBrokersLoseAndDoubleNothing() throws Exception {
-        Random random = new Random(11);
-        int[] times = new int[2 * ROUNDS * PER_ROUND];
+        Random random = new Random(Long.getLong("moves.seed", 11));
+        int rounds = Integer.getInteger("moves.rounds", ROUNDS);
+        Taken taken = new Taken(2 * rounds * PER_ROUND);
         try (Broker east = Broker.launch("moved-east", "broker_name = 'east'\n");
                 Broker west = Broker.launch("moved-west", bridge(east.url(), ""));
                 Subscriber moving = new Subscriber(west.url(), TOPIC)) {
+            // East forwards from now on.
+            Subscriber.awaitBridged(TOPIC, true, () -> Subscriber.isBridged(east, TOPIC));
             moving.leave();
             Broker[] brokers = {east, west};
-            for (int round = 0; round < ROUNDS; round++) {
+            for (int round = 0; round < rounds; round++) {
                 Exception[] failed = new Exception[1];
                 int from = 2 * round * PER_ROUND;
                 Thread first = sending(west, from, from + PER_ROUND, failed);
@@ -272,9 +276,11 @@ class MovingSubscriberTest {
                 Broker other = brokers[1 - round % 2];
                 moving.attach(home.url());
                 // It takes some, and leaves the rest.
-                take(moving, times, random.nextInt(PER_ROUND));
+                taken.place = (home == east ? "east" : "west") + " in round " + round;
+                taken.take(moving, random.nextInt(PER_ROUND));
                 Thread.sleep(random.nextInt(200));
                 Broker victim = random.nextBoolean() ? other : home;
+                taken.note("kills " + (victim == east ? "east" : "west"));
                 if (victim == home) {
                     moving.leave();
                 }
@@ -284,36 +290,75 @@ class MovingSubscriberTest {
                 second.join(NetworkTest.PATIENCE_MS);
                 assertNull(failed[0]);
                 if (victim != home) {
-                    take(moving, times, random.nextInt(PER_ROUND));
+                    taken.take(moving, random.nextInt(PER_ROUND));
                     moving.leave();
                 }
             }
             moving.attach(east.url());
-            int received = 0;
-            for (int count : times) {
-                received += count;
-            }
-            int all = times.length;
-            for (; received < all; received++) {
-                assertNotNull(taken(moving, times, IN_DOUBT_MS), received + " of " + all + " have come");
-            }
-            NetworkTest.expectNothing(moving.consumer);
+            taken.place = "east in the end";
+            taken.expectAll(moving, brokers);
+        }
+    }
+
+    /** The messages that a subscriber has taken: which, how often, where and when. */
+    private static final class Taken {
+        private final List<List<String>> receipts = new ArrayList<>();
+        private final List<String> events = new ArrayList<>();
+        private final long begin = System.currentTimeMillis();
+        private int received;
+        String place = "";
+
+        Taken(int all) {
             for (int number = 0; number < all; number++) {
-                assertEquals(1, times[number], "message " + number);
+                receipts.add(new ArrayList<>());
             }
         }
-    }
 
-    private static void take(Subscriber from, int[] times, int most) throws Exception {
-        for (int taken = 0; taken < most && taken(from, times, 1000) != null; taken++) {
+        void note(String event) {
+            events.add((System.currentTimeMillis() - begin) + " ms, " + place + ": " + event);
         }
-    }
 
-    private static Message taken(Subscriber from, int[] times, int patienceMs) throws Exception {
-        Message message = from.consumer.receive(patienceMs);
-        if (message != null) {
-            times[message.getIntProperty("number")]++;
+        boolean next(Subscriber from, int patienceMs) throws Exception {
+            ActiveMQMessage message = (ActiveMQMessage) from.consumer.receive(patienceMs);
+            if (message == null) {
+                return false;
+            }
+            received++;
+            receipts.get(message.getIntProperty("number")).add(place + " at " + (System.currentTimeMillis() - begin) + " ms: " + message.getMessageId()
+                    + " by " + message.getProducerId() + ", sent at " + (message.getTimestamp() - begin) + " ms, came at " + (message.getBrokerInTime() - begin)
+                    + " ms" + (message.isRedelivered() ? ", redelivered" : ""));
+            return true;
         }
-        return message;
+
+        void take(Subscriber from, int most) throws Exception {
+            note("takes " + most);
+            for (int number = 0; number < most && next(from, 1000); number++) {
+            }
+            note("has " + received);
+        }
+
+        /** All have come once, and nothing more does. A failure says which did not, and what the brokers have. */
+        void expectAll(Subscriber from, Broker[] brokers) throws Exception {
+            note("takes the rest");
+            while (received < receipts.size() && next(from, IN_DOUBT_MS)) {
+            }
+            while (next(from, 300)) {
+            }
+            StringBuilder wrong = new StringBuilder();
+            for (int number = 0; number < receipts.size(); number++) {
+                if (receipts.get(number).size() != 1) {
+                    wrong.append("\nmessage ").append(number).append(" has come ").append(receipts.get(number).size()).append(" times");
+                    receipts.get(number).forEach(receipt -> wrong.append("\n    ").append(receipt));
+                }
+            }
+            if (wrong.length() > 0) {
+                events.forEach(event -> wrong.append("\n").append(event));
+                for (Broker broker : brokers) {
+                    wrong.append("\n").append(broker.url()).append("\n").append(broker.command("ctl", "subscriptions"));
+                    wrong.append(broker.command("ctl", "queues")).append(broker.command("ctl", "bridges"));
+                }
+                fail(received + " of " + receipts.size() + " have come:" + wrong);
+            }
+        }
     }
 }
