@@ -90,6 +90,7 @@ async fn serve_all(
     }
     drop(ends);
     opened(&part, count, &mut ended).await?;
+    check_numbers(&part)?;
     announce(&endpoints, config)?;
     let mut front = Front::new(config, arguments, (&listeners, &part, own))?;
     let mut left = count;
@@ -137,6 +138,21 @@ async fn opened(part: &StorePart, count: usize, ended: &mut mpsc::Receiver<Ended
             has_ended(end)?;
             bail!("stopped before all stores were open")
         }
+    }
+}
+
+/// A node has the same number in all groups, as leaderships are counted by it.
+fn check_numbers(part: &StorePart) -> anyhow::Result<()> {
+    let mut numbers = part.views().map(|(store, view)| (store, view.number()));
+    let Some((_, first)) = numbers.next() else { return Ok(()) };
+    match numbers.find(|(_, number)| *number != first) {
+        None => Ok(()),
+        Some((store, number)) => bail!(
+            "this node has number {} in store {store} and number {} in store {FIRST_STORE}: the directories are of \
+             different nodes",
+            number.get(),
+            first.get()
+        ),
     }
 }
 

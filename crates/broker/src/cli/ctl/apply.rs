@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use clap::Args;
+use postroad_routing::FIRST_STORE;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use toml::Spanned;
@@ -54,11 +55,10 @@ pub fn run(arguments: &ApplyArguments) -> anyhow::Result<()> {
         Some(tenant) => tenant.clone(),
         None => own_tenant(&arguments.broker, file)?,
     };
-    let path = format!("/api/v1/tenants/{}/apply", encoded(&tenant));
     let mut body = declared.body(file, &text)?;
     body["prune"] = json!(arguments.prune);
     body["dry_run"] = json!(true);
-    let plan = request(&arguments.broker, Method::Post, &path, Some(&body))?;
+    let plan = ask(&arguments.broker, &tenant, &body)?;
     let faults = declared.faults(&text, &plan);
     if !faults.is_empty() {
         let lines = faults.iter().map(|(line, error)| match line {
@@ -71,7 +71,7 @@ pub fn run(arguments: &ApplyArguments) -> anyhow::Result<()> {
         true => plan,
         false => {
             body["dry_run"] = json!(false);
-            request(&arguments.broker, Method::Post, &path, Some(&body))?
+            ask(&arguments.broker, &tenant, &body)?
         }
     };
     let mut out = std::io::stdout().lock();
@@ -80,6 +80,29 @@ pub fn run(arguments: &ApplyArguments) -> anyhow::Result<()> {
         false => print(&mut out, (&tenant, arguments.dry_run), &answer),
     };
     printed.context("cannot write to standard output")
+}
+
+/// Plans or applies what is declared: queues in the tenant's own store of a cluster, and the rest
+/// in the first one.
+fn ask(broker: &BrokerArguments, tenant: &str, body: &Value) -> anyhow::Result<Value> {
+    let of_tenant = format!("/api/v1/tenants/{}", encoded(tenant));
+    let path = format!("{of_tenant}/apply");
+    let row = request(broker, Method::Get, &of_tenant, None).unwrap_or_default();
+    let store = row["store"].as_u64().and_then(|store| u16::try_from(store).ok());
+    let Some(store) = store.filter(|store| broker.store.is_none() && *store != FIRST_STORE) else {
+        return request(broker, Method::Post, &path, Some(body));
+    };
+    let queues = json!({ "queues": body["queues"], "dry_run": body["dry_run"] });
+    let mut rest = body.clone();
+    rest["queues"] = json!([]);
+    let mut answer = request(&broker.of_store(Some(store)), Method::Post, &path, Some(&queues))?;
+    let more = request(broker, Method::Post, &path, Some(&rest))?;
+    for list in ["changes", "faults"] {
+        if let (Some(all), Some(more)) = (answer[list].as_array_mut(), more[list].as_array()) {
+            all.extend(more.iter().cloned());
+        }
+    }
+    Ok(answer)
 }
 
 /// The tenant that the caller administers: the only one that it sees.

@@ -285,6 +285,11 @@ impl ClusterView {
         self.membership.removed()
     }
 
+    /// The number of this node.
+    pub fn number(&self) -> NodeId {
+        self.number
+    }
+
     /// The stores of the process.
     pub fn part(&self) -> &StorePart {
         &self.part
