@@ -5,6 +5,7 @@ mod crashing;
 mod ending;
 mod explaining;
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 
 use postroad_core::{Counters, Settings};
@@ -24,7 +25,7 @@ use crate::places::Places;
 use crate::policies::{compression_of, policies, rests, settings};
 use crate::random::Random;
 use crate::scene::{FEEDING, Scene};
-use crate::trace::{short, short_effect};
+use crate::trace::{About, short, short_effect};
 use crate::violation::{Report, Violation};
 use crate::wall::Wall;
 
@@ -35,6 +36,8 @@ pub struct Options {
     pub steps: u64,
     /// Print a trace on standard error.
     pub trace: bool,
+    /// Only what the trace says about this message.
+    pub trace_message: Option<u64>,
     /// Clients ask to commit before their work in the transaction was answered, so that on other
     /// ways it may arrive later than the coordinator's request.
     pub hasty_commits: bool,
@@ -46,13 +49,21 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Options {
-        Options { steps: 1500, trace: false, hasty_commits: false, explains: false, mistake: None }
+        Options {
+            steps: 1500,
+            trace: false,
+            trace_message: None,
+            hasty_commits: false,
+            explains: false,
+            mistake: None,
+        }
     }
 }
 
 /// A run that is going on. See the head of this file.
 pub struct Simulation {
     options: Options,
+    about: RefCell<About>,
     random: Random,
     numbers: Numbers,
     disk: SimulatedDisk,
@@ -141,6 +152,7 @@ impl Simulation {
             .map_err(|error| format!("{error:?}"))?;
         let mut simulation = Simulation {
             options,
+            about: RefCell::new(About::new(options.trace_message)),
             random,
             numbers: Numbers::default(),
             disk,
@@ -169,8 +181,12 @@ impl Simulation {
     }
 
     fn trace(&self, line: impl FnOnce() -> String) {
-        if self.options.trace {
-            eprintln!("{}", line());
+        if !self.options.trace {
+            return;
+        }
+        let line = line();
+        if self.about.borrow_mut().has(&line) {
+            eprintln!("{line}");
         }
     }
 

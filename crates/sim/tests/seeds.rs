@@ -1,5 +1,6 @@
-//! Runs seeds. `POSTROAD_SEED=n` replays one with a trace, `POSTROAD_SEEDS=n` runs the first n,
-//! `POSTROAD_SEEDS=m..n` those from m; each for as many steps as `POSTROAD_STEPS` says.
+//! Runs seeds. `POSTROAD_SEED=n` replays one with a trace, of which `POSTROAD_MESSAGE=n` leaves the
+//! lines about one message. `POSTROAD_SEEDS=n` runs the first n, `POSTROAD_SEEDS=m..n` those from
+//! m; each for as many steps as `POSTROAD_STEPS` says.
 
 use std::ops::Range;
 
@@ -49,7 +50,8 @@ fn chosen(unless: u64) -> Range<u64> {
 fn options() -> Options {
     let usual = Options::default();
     let steps = number("POSTROAD_STEPS").unwrap_or(usual.steps);
-    Options { trace: number("POSTROAD_SEED").is_some(), steps, ..usual }
+    let (trace, trace_message) = (number("POSTROAD_SEED").is_some(), number("POSTROAD_MESSAGE"));
+    Options { trace, trace_message, steps, ..usual }
 }
 
 fn try_run(seed: u64, options: Options) -> Result<Report, String> {
