@@ -95,6 +95,9 @@ class StoresTlsTest {
             cluster.await("leaders on three nodes", () -> new TreeSet<>(StoresTest.leaders(cluster.nodes.get(0)).values()).size() == 3);
             for (Node node : cluster.nodes) {
                 aClientWithACertificate(node);
+                // The node asks the leader inside of the nodes' TLS.
+                String queues = node.ctl("queues", "--store", "2");
+                assertTrue(queues.contains("south.certified"), queues);
                 int[] own = ports.get(node.name);
                 String trust = certificates.directory.resolve(node.name + ".p12").toString();
                 for (String tenant : StoresTest.TENANTS) {
