@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use postroad_model::{
     Ask, ConsumerKey, ConsumerMode, Destination, EntryTag, Explained, Message, Page, QueueId, Refusal, Row,
-    Settler, Verdict, VerdictRow,
+    Verdict, VerdictRow,
 };
 
 use crate::connection::outbox_is_full;
@@ -70,8 +70,16 @@ impl<'p> Explainer<'p> {
             _ => Verdict::NoMessage,
         };
         let is_ready = about_message == Verdict::Ready;
+        let mut prepared = if entry.is_none() { self.prepared_ends(id) } else { Vec::new() };
+        // The branch of the next message comes with all that it has of the queue.
+        let of_next = |ends: &Verdict| is_same_branch(ends, &about_message);
+        let about_message = match prepared.iter().position(of_next) {
+            Some(place) => prepared.remove(place),
+            None => about_message,
+        };
         let behind = tag.filter(|_| is_ready).and_then(|tag| behind(queue, tag));
-        let of_queue = self.about_queue(queue).into_iter().chain([about_message]).chain(behind);
+        let of_queue =
+            self.about_queue(queue).into_iter().chain([about_message]).chain(behind).chain(prepared);
         let of_message = Of { tag, message, failed: found.as_ref().map_or(0, |found| found.deliveries) };
         // The consumers matter to a message that waits for one, and to the queue.
         let consumers = queue.consumers.iter().take(CONSUMERS_MAX).filter(|_| is_ready || entry.is_none());
@@ -200,13 +208,7 @@ impl<'p> Explainer<'p> {
             let oldest_ms = consumer.held.oldest_ms().unwrap_or(self.0.now_ms);
             let for_ms = self.0.now_ms.saturating_sub(oldest_ms);
             let (held, in_transaction) = (consumer.held.len() as u64, self.has_settled_all(consumer));
-            let oldest = consumer.held.oldest();
-            let prepared = oldest.and_then(|tag| self.settled_by_prepared(queue.id, tag));
-            let prepared = prepared.and_then(|verdict| match verdict {
-                Verdict::Prepared { transaction, branch, .. } => Some(Settler { transaction, branch }),
-                _ => None,
-            });
-            return Verdict::NoCredit { held, in_transaction, for_ms, prepared };
+            return Verdict::NoCredit { held, in_transaction, for_ms };
         }
         let limit = self.lease_limit(queue.id).filter(|_| is_reserving(&self.0.leader, key));
         // A selector has to see the message first, which is read for that.
@@ -328,6 +330,16 @@ pub(crate) fn messages_of(partition: &Partition) -> impl Iterator<Item = (&Desti
         });
         tags.map(move |tag| (&queue.source, queue.id, tag))
     })
+}
+
+/// Whether both are about the same prepared transaction.
+fn is_same_branch(one: &Verdict, other: &Verdict) -> bool {
+    match (one, other) {
+        (Verdict::Prepared { transaction: one, .. }, Verdict::Prepared { transaction: other, .. }) => {
+            one == other
+        }
+        _ => false,
+    }
 }
 
 /// A verdict on the queue, or on the message.

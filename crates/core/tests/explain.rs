@@ -110,7 +110,7 @@ fn the_named_cause_once_removed_delivers_the_message() {
             "no credit: how many are held, and since when",
             plain(),
             "time 100\nattach 1.1 a 2\nsend 2 a m\ntime 150\nsend 2 a n\ntime 350\nsend 2 a o",
-            Verdict::NoCredit { held: 2, in_transaction: false, for_ms: 250, prepared: None },
+            Verdict::NoCredit { held: 2, in_transaction: false, for_ms: 250 },
             Change::Settle,
             "accept 1.1 m\ncredit 1.1 1",
             "ok 1.1<o",
@@ -119,7 +119,7 @@ fn the_named_cause_once_removed_delivers_the_message() {
             "the client asks for nothing",
             plain(),
             "attach 1.1 a 0\nsend 2 a m",
-            Verdict::NoCredit { held: 0, in_transaction: false, for_ms: 0, prepared: None },
+            Verdict::NoCredit { held: 0, in_transaction: false, for_ms: 0 },
             Change::GiveCredit,
             "credit 1.1 1",
             "1.1<m",
@@ -191,7 +191,7 @@ fn the_named_cause_once_removed_delivers_the_message() {
             "no credit, and all that it has is in an open transaction",
             plain(),
             "time 100\nattach 1.1 a 1\nsend 2 a m\naccept 1.1 m tx=1\nsend 2 a n\ntime 300",
-            Verdict::NoCredit { held: 1, in_transaction: true, for_ms: 200, prepared: None },
+            Verdict::NoCredit { held: 1, in_transaction: true, for_ms: 200 },
             Change::EndTransaction,
             "commit 1 1\ncredit 1.1 1",
             "ok 1.1<n",
@@ -258,7 +258,7 @@ fn each_consumer_has_its_verdict() {
         let of_consumers = rows.into_iter().filter(|row| row.consumer.is_some());
         of_consumers.map(|row| (row.name.to_string(), row.verdict)).collect()
     };
-    let no_credit = || Verdict::NoCredit { held: 1, in_transaction: false, for_ms: 0, prepared: None };
+    let no_credit = || Verdict::NoCredit { held: 1, in_transaction: false, for_ms: 0 };
     let group = |owner: &str| Verdict::Group { group: "g".into(), owner: Some(owner.into()) };
     for (case, script, want) in [
         (
@@ -276,14 +276,14 @@ fn each_consumer_has_its_verdict() {
             "make 1 a\npause 1 a\nattach 1.1 a 9\nsend 3 a m\nattach 2.1 a 0 operator\nattach 3.1 a 9 browse",
             vec![
                 ("1.1", Verdict::Paused),
-                ("2.1", Verdict::NoCredit { held: 0, in_transaction: false, for_ms: 0, prepared: None }),
+                ("2.1", Verdict::NoCredit { held: 0, in_transaction: false, for_ms: 0 }),
                 ("3.1", Verdict::Browses),
             ],
         ),
         (
             "a member of a consumer of a pattern has the name of the whole",
             "make 1 a\nattach 1.1 a.> 0\nsend 3 a m",
-            vec![("1.1", Verdict::NoCredit { held: 0, in_transaction: false, for_ms: 0, prepared: None })],
+            vec![("1.1", Verdict::NoCredit { held: 0, in_transaction: false, for_ms: 0 })],
         ),
     ] {
         let mut bench = plain();
@@ -296,7 +296,7 @@ fn each_consumer_has_its_verdict() {
     bench.run("time 100\nattach 1.1 a 1\nsend 3 a m\nattach 2.1 a 0\ntime 400\ntime 700");
     let want = vec![
         ("1.1".to_owned(), Verdict::TooSlow { taken_back: 1 }),
-        ("2.1".to_owned(), Verdict::NoCredit { held: 0, in_transaction: false, for_ms: 0, prepared: None }),
+        ("2.1".to_owned(), Verdict::NoCredit { held: 0, in_transaction: false, for_ms: 0 }),
     ];
     assert_eq!(named(rows(&mut bench, Explained::Next)), want);
 }
@@ -318,14 +318,37 @@ fn a_message_behind_others_waits_for_its_turn() {
     let all = rows(&mut bench, Explained::Entry(EntryTag(2)));
     assert!(all.iter().any(|row| row.verdict == behind), "{all:?}");
     let got = cause(&mut bench, Explained::Entry(EntryTag(2)));
-    assert_eq!(
-        got,
-        Some((
-            Verdict::NoCredit { held: 2, in_transaction: false, for_ms: 0, prepared: None },
-            Change::Settle
-        ))
-    );
+    assert_eq!(got, Some((Verdict::NoCredit { held: 2, in_transaction: false, for_ms: 0 }, Change::Settle)));
     assert_eq!(bench.run("credit 1.1 2"), "1.1<b 1.1<c");
+}
+
+#[test]
+fn messages_that_a_prepared_transaction_settles_are_counted_beside_one_that_is_ready() {
+    let consume = "attach 1.1 a 2\naccept 1.1 m tx=1\naccept 1.1 n tx=1\nend 1 1 x\nprepare 1 x";
+    for partitions in [1, 2] {
+        let mut bench = Bench::new(settings(partitions));
+        bench.run(&format!("send 3 a m\nsend 3 a n\nsend 3 a o\n{consume}\nattach 3.1 a 0"));
+        let no_credit = Verdict::NoCredit { held: 0, in_transaction: false, for_ms: 0 };
+        assert_eq!(cause(&mut bench, Explained::Next), Some((no_credit, Change::GiveCredit)));
+        let named = rows(&mut bench, Explained::Next).into_iter().find_map(|row| match row.verdict {
+            Verdict::Prepared { transaction, is_sent: false, messages, .. } => Some((transaction, messages)),
+            _ => None,
+        });
+        let Some((transaction, 2)) = named else { panic!("{partitions}: {named:?}") };
+        let branch = rows(&mut bench, Explained::Transaction(transaction));
+        assert!(
+            matches!(&branch[..], [VerdictRow { verdict: Verdict::Prepared { branch: Some(_), .. }, .. }]),
+            "{partitions}: {branch:?}"
+        );
+        // The client leaves: the branch stays, and without another message it is the cause.
+        bench.run("close 1\ncredit 3.1 1\naccept 3.1 o");
+        let left = cause(&mut bench, Explained::Next);
+        assert!(
+            matches!(left, Some((Verdict::Prepared { is_sent: false, messages: 2, .. }, Change::Decide))),
+            "{partitions}: {left:?}"
+        );
+        assert!(bench.run("decide 3 x rollback\ncredit 3.1 2").contains("3.1<m"), "{partitions}");
+    }
 }
 
 #[test]

@@ -48,16 +48,6 @@ impl VerdictRow {
     }
 }
 
-/// A prepared transaction, with the branch of a distributed transaction that it is, where that is
-/// known.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settler {
-    /// The transaction.
-    pub transaction: TransactionId,
-    /// Its branch.
-    pub branch: Option<Arc<str>>,
-}
-
 /// See [`VerdictRow`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
@@ -193,8 +183,6 @@ pub enum Verdict {
         in_transaction: bool,
         /// Age of the oldest of them.
         for_ms: u64,
-        /// The prepared transaction that settles the oldest of them, if one does.
-        prepared: Option<Settler>,
     },
     /// It was slow, and its messages were taken back: it gets nothing before it settles.
     TooSlow {
@@ -284,8 +272,8 @@ impl Verdict {
             Verdict::Held { in_transaction: true, .. }
             | Verdict::Settled { .. }
             | Verdict::Uncommitted { .. }
-            | Verdict::NoCredit { in_transaction: true, prepared: None, .. } => Change::EndTransaction,
-            Verdict::Prepared { .. } | Verdict::NoCredit { prepared: Some(_), .. } => Change::Decide,
+            | Verdict::NoCredit { in_transaction: true, .. } => Change::EndTransaction,
+            Verdict::Prepared { .. } => Change::Decide,
             Verdict::NoCredit { held: 0, .. } => Change::GiveCredit,
             Verdict::Moving { held: 0, .. } => Change::EndTransaction,
             Verdict::Held { .. }
@@ -314,8 +302,9 @@ impl Verdict {
             | Verdict::InDoubt { .. }
             | Verdict::Resting { .. }
             | Verdict::Reserved { .. }
-            | Verdict::Delayed { .. }
-            | Verdict::Prepared { is_sent: false, .. } => 1,
+            | Verdict::Delayed { .. } => 1,
+            // Other messages of the queue, if one is ready.
+            Verdict::Prepared { is_sent: false, .. } if !is_ready => 1,
             Verdict::Leaving => 2,
             Verdict::Prepared { is_sent: true, .. } if !is_ready => 3,
             Verdict::Uncommitted { .. } if !is_ready => 4,
@@ -384,6 +373,7 @@ pub fn decisive(rows: &[VerdictRow]) -> Decisive<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::PartitionId;
 
     fn row(consumer: Option<u32>, verdict: Verdict) -> VerdictRow {
         let consumer = consumer.map(|number| ConsumerKey::new(ConnectionId::new(0, 1), number));
@@ -393,7 +383,7 @@ mod tests {
     #[test]
     fn the_message_decides_before_its_queue_and_that_before_consumers() {
         let held = || Verdict::Held { by: "c".into(), in_transaction: false, for_ms: 1 };
-        let no_credit = || Verdict::NoCredit { held: 3, in_transaction: false, for_ms: 9, prepared: None };
+        let no_credit = || Verdict::NoCredit { held: 3, in_transaction: false, for_ms: 9 };
         let selector =
             || Verdict::Selector { selector: "a = 1".into(), facts: Vec::new(), is_exclusive: false };
         let uncommitted = || Verdict::Uncommitted {
@@ -402,6 +392,9 @@ mod tests {
             messages: 2,
             for_ms: 5,
         };
+        let transaction = TransactionId { coordinator: PartitionId(0), incarnation: 1, number: 7 };
+        let prepared =
+            || Verdict::Prepared { transaction, branch: Some("1:aa:bb".into()), is_sent: false, messages: 2 };
         for (name, rows, want) in [
             (
                 "held before paused",
@@ -422,6 +415,16 @@ mod tests {
                 "a message on its way beside one that is there",
                 vec![row(None, Verdict::Ready), row(None, uncommitted()), row(None, Verdict::NoConsumer)],
                 Some((Verdict::NoConsumer, Change::Attach)),
+            ),
+            (
+                "messages that a prepared transaction settles, beside one that is ready",
+                vec![row(None, Verdict::Ready), row(None, prepared()), row(None, Verdict::NoConsumer)],
+                Some((Verdict::NoConsumer, Change::Attach)),
+            ),
+            (
+                "the message that a prepared transaction settles",
+                vec![row(None, prepared()), row(None, Verdict::NoConsumer)],
+                Some((prepared(), Change::Decide)),
             ),
             (
                 "the nearest consumer",

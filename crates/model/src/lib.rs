@@ -60,7 +60,7 @@ pub use event::{
     Attach, CarriedPiece, ConsumerMode, Decision, Delivered, Event, Hold, Outcome, Pace, Peer, Publish,
     Retain, RoutedSend, Routing, Settle, Share,
 };
-pub use explain::{Change, Decisive, Explained, Settler, Verdict, VerdictRow, decisive};
+pub use explain::{Change, Decisive, Explained, Verdict, VerdictRow, decisive};
 pub use first_bytes::protocol_of;
 pub use growth::{ConsumerFlow, Growth, GrowthCause, QueueFlow, judge};
 pub use header::{HeaderChanges, HeaderValue, SETTABLE_HEADERS};

@@ -40,7 +40,7 @@ impl Mistake {
     }
 
     fn change(self, verdict: &mut Verdict) {
-        let credit = || Verdict::NoCredit { held: 0, in_transaction: false, for_ms: 0, prepared: None };
+        let credit = || Verdict::NoCredit { held: 0, in_transaction: false, for_ms: 0 };
         match (self, &mut *verdict) {
             (Mistake::NoTransaction, Verdict::Held { in_transaction, .. }) => *in_transaction = false,
             (Mistake::NoTransaction, Verdict::NoCredit { in_transaction, .. }) => *in_transaction = false,

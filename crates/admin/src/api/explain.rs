@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use axum::extract::{Path, State};
 use axum::{Extension, Json};
 use postroad_model::{
-    Ask, Destination, Explained as Of, JobsWanted, LinkBar, Order, Question, QueueFlow, Row, Settler,
-    Verdict, VerdictRow,
+    Ask, Destination, Explained as Of, JobsWanted, LinkBar, Order, Question, QueueFlow, Row, Verdict,
+    VerdictRow,
 };
 use postroad_node::Client;
 use serde::Serialize;
@@ -172,8 +172,7 @@ async fn verdicts(client: &Client, queue: &Destination, of: Of) -> Result<Vec<Ve
     // connections.
     for row in &mut rows {
         match &mut row.verdict {
-            Verdict::Prepared { transaction, branch: named @ None, .. }
-            | Verdict::NoCredit { prepared: Some(Settler { transaction, branch: named @ None }), .. } => {
+            Verdict::Prepared { transaction, branch: named @ None, .. } => {
                 let of = Question::Explain { queue: queue.clone(), of: Of::Transaction(*transaction) };
                 *named = ask(client, of).await?.into_iter().find_map(|row| match row.verdict {
                     Verdict::Prepared { branch, .. } => branch,
@@ -380,23 +379,14 @@ mod tests {
                 vec![
                     ready(),
                     row(Some(1), selector(false)),
-                    row(
-                        Some(2),
-                        Verdict::NoCredit { held: 9, in_transaction: false, for_ms: 61_000, prepared: None },
-                    ),
+                    row(Some(2), Verdict::NoCredit { held: 9, in_transaction: false, for_ms: 61_000 }),
                 ],
                 "None of the 2 consumers takes the message. The nearest: its prefetch is full: 9 messages are \
                  not acknowledged, the oldest for 61 s.",
                 Some("acknowledge"),
             ),
             (
-                vec![
-                    ready(),
-                    row(
-                        Some(2),
-                        Verdict::NoCredit { held: 0, in_transaction: false, for_ms: 0, prepared: None },
-                    ),
-                ],
+                vec![ready(), row(Some(2), Verdict::NoCredit { held: 0, in_transaction: false, for_ms: 0 })],
                 "asks for no message",
                 Some("receive"),
             ),
@@ -417,30 +407,10 @@ mod tests {
             (
                 vec![
                     ready(),
-                    row(
-                        Some(2),
-                        Verdict::NoCredit { held: 1, in_transaction: true, for_ms: 2000, prepared: None },
-                    ),
+                    row(Some(2), Verdict::NoCredit { held: 1, in_transaction: true, for_ms: 2000 }),
                 ],
                 "its prefetch is full: 1 message is in open transactions, the oldest for 2 s",
                 Some("Commit or roll back"),
-            ),
-            (
-                vec![
-                    ready(),
-                    row(
-                        Some(2),
-                        Verdict::NoCredit {
-                            held: 2,
-                            in_transaction: true,
-                            for_ms: 3000,
-                            prepared: Some(Settler { transaction, branch: Some("1:aa:bb".into()) }),
-                        },
-                    ),
-                ],
-                "2 messages are in transactions, the oldest in the prepared transaction 1:aa:bb, which is in \
-                 doubt, for 3 s",
-                Some("transactions commit 1:aa:bb"),
             ),
             (
                 vec![row(None, prepared(false))],

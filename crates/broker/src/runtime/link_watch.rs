@@ -363,7 +363,7 @@ mod tests {
     fn a_message_that_waits_for_a_link_has_a_cause() {
         let (ready, no_credit) = (
             || VerdictRow::new(None, Verdict::Ready),
-            || Verdict::NoCredit { held: 0, in_transaction: false, for_ms: 0, prepared: None },
+            || Verdict::NoCredit { held: 0, in_transaction: false, for_ms: 0 },
         );
         let down = WatchedLink { is_down: true, ..linked() };
         let late = WatchedLink { in_flight: 1, oldest_sent_ms: 10_000, ..linked() };

@@ -35,11 +35,6 @@ impl Held {
         self.in_order.first_key_value().map(|(_, sent)| sent.at_ms)
     }
 
-    /// The oldest.
-    pub fn oldest(&self) -> Option<EntryTag> {
-        self.in_order.first_key_value().map(|(_, sent)| sent.tag)
-    }
-
     /// When it was sent, in ticks, if it is held.
     pub fn sent_ms(&self, tag: EntryTag) -> Option<u64> {
         self.in_order.get(self.orders.get(&tag)?).map(|sent| sent.at_ms)

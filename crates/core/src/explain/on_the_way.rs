@@ -1,11 +1,12 @@
 //! Messages that are in no queue yet, or about to leave one: sent or settled in transactions, or
 //! by producers that wait.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use postroad_model::{
-    ConnectionId, ConsumerKey, Destination, EntryTag, Message, QueueId, Row, TransactionId, TransactionKey,
-    Verdict, VerdictRow,
+    ConnectionId, ConsumerKey, Destination, EntryTag, Message, QueueId, Row, Settlement, TransactionId,
+    TransactionKey, Verdict, VerdictRow,
 };
 use postroad_selector::Value;
 
@@ -155,15 +156,37 @@ impl<'p> Explainer<'p> {
     /// The prepared transaction with which this entry leaves.
     pub(super) fn settled_by_prepared(&self, queue: QueueId, tag: EntryTag) -> Option<Verdict> {
         let mut left = COUNTED_MAX;
-        let durable = self.0.state.prepared.iter().map(|(id, prepared)| (id, &prepared.settlements));
-        // Where nothing durable is in it, it is known here alone.
-        let volatile = self.0.leader.transactions.prepared_volatile.iter();
-        let volatile = volatile.map(|(id, changes)| (id, &changes.settlements));
-        durable.chain(volatile).take(COUNTED_MAX).find_map(|(id, settlements)| {
+        self.settled_in_prepared().find_map(|(id, settlements)| {
             let has_it = settlements.iter().take(left).any(|end| (end.queue, end.tag) == (queue, tag));
             left = left.saturating_sub(settlements.len());
-            has_it.then(|| self.prepared(*id, false, 1))
+            has_it.then(|| self.prepared(id, false, 1))
         })
+    }
+
+    /// Prepared transactions with which messages of the queue leave, with the number of these.
+    pub(super) fn prepared_ends(&self, queue: QueueId) -> Vec<Verdict> {
+        let (mut found, mut left) = (BTreeMap::new(), COUNTED_MAX);
+        for (id, settlements) in self.settled_in_prepared() {
+            let ends = settlements.iter().take(left).filter(|end| end.queue == queue).count() as u64;
+            left = left.saturating_sub(settlements.len().max(1));
+            if 0 < ends && (found.len() < NAMED_MAX || found.contains_key(&id)) {
+                *found.entry(id).or_insert(0) += ends;
+            }
+            if left == 0 {
+                break;
+            }
+        }
+        found.into_iter().map(|(id, messages)| self.prepared(id, false, messages)).collect()
+    }
+
+    /// The settlements of prepared transactions. One may come twice: with those of durable
+    /// messages, and with the others.
+    fn settled_in_prepared(&self) -> impl Iterator<Item = (TransactionId, &'p [Settlement])> {
+        let durable = self.0.state.prepared.iter().map(|(id, prepared)| (*id, &prepared.settlements[..]));
+        // Where nothing durable is in it, it is known here alone.
+        let volatile = self.0.leader.transactions.prepared_volatile.iter();
+        let volatile = volatile.map(|(id, changes)| (*id, &changes.settlements[..]));
+        durable.chain(volatile).take(COUNTED_MAX)
     }
 
     fn prepared(&self, transaction: TransactionId, is_sent: bool, messages: u64) -> Verdict {

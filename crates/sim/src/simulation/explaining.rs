@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use postroad_model::{
     Ask, Change, ConnectionId, ConsumerKey, ConsumerMode, Decisive, Delivery, Destination, DestinationKind,
-    Effect, EntryTag, Event, Explained, Order, PartitionId, Publish, Question, QueueId, Row, Settler, Ticket,
-    Verdict, VerdictRow, decisive,
+    Effect, EntryTag, Event, Explained, Order, PartitionId, Publish, Question, QueueId, Row, Ticket, Verdict,
+    VerdictRow, decisive,
 };
 
 use crate::client::{Client, Outgoing, World, name_of};
@@ -370,9 +370,7 @@ impl Simulation {
     }
 
     fn decide(&mut self, cause: &VerdictRow, queue: &Destination) -> Checked {
-        let (Verdict::Prepared { transaction, branch, .. }
-        | Verdict::NoCredit { prepared: Some(Settler { transaction, branch }), .. }) = &cause.verdict
-        else {
+        let Verdict::Prepared { transaction, branch, .. } = &cause.verdict else {
             return Err("nothing is prepared".to_owned());
         };
         let mut name = branch.clone();

@@ -326,6 +326,6 @@ mod tests {
     }
 
     fn no_credit() -> Verdict {
-        Verdict::NoCredit { held: 1, in_transaction: false, for_ms: 9, prepared: None }
+        Verdict::NoCredit { held: 1, in_transaction: false, for_ms: 9 }
     }
 }

@@ -1,6 +1,6 @@
 //! The sentences of an explanation.
 
-use postroad_model::{Decisive, Destination, Settler, Verdict, VerdictRow, decisive, rfc3339};
+use postroad_model::{Decisive, Destination, Verdict, VerdictRow, decisive, rfc3339};
 
 /// The context of the sentences.
 #[derive(Clone, Copy)]
@@ -176,22 +176,19 @@ impl Words<'_> {
             Verdict::Held { in_transaction: true, .. }
             | Verdict::Settled { .. }
             | Verdict::Uncommitted { .. }
-            | Verdict::NoCredit { in_transaction: true, prepared: None, .. } => {
-                "Commit or roll back the transaction."
-            }
+            | Verdict::NoCredit { in_transaction: true, .. } => "Commit or roll back the transaction.",
             Verdict::Held { .. } => "Have the consumer acknowledge, or end it: the message comes back.",
             Verdict::InDoubt { .. } => "Wait, or reconnect the link.",
             Verdict::Resting { .. } => "Wait, or lower the redelivery delay of its queue.",
             Verdict::Reserved { .. } => "Wait for the end of the reservation, or release it.",
             Verdict::Delayed { .. } => "Wait until it is due.",
-            Verdict::Prepared { branch: Some(branch), .. }
-            | Verdict::NoCredit { prepared: Some(Settler { branch: Some(branch), .. }), .. } => {
+            Verdict::Prepared { branch: Some(branch), .. } => {
                 return Some(format!(
                     "Have the transaction manager decide, or `postroad ctl transactions commit {branch}` or \
                      `rollback {branch}`."
                 ));
             }
-            Verdict::Prepared { .. } | Verdict::NoCredit { prepared: Some(_), .. } => {
+            Verdict::Prepared { .. } => {
                 "Have the transaction manager decide: see `postroad ctl transactions`."
             }
             Verdict::Blocked { .. } => "Remove the cause: docs/features/blocked-sends.md lists them.",
@@ -253,19 +250,11 @@ fn of_consumer(row: &VerdictRow) -> (&'static str, String) {
             ("no_credit", "It is a link to another broker: the consumers there have no credit.".to_owned())
         }
         Verdict::NoCredit { held: 0, .. } => ("no_credit", "Its client asks for no message now.".to_owned()),
-        Verdict::NoCredit { held, in_transaction, for_ms, prepared } => {
+        Verdict::NoCredit { held, in_transaction, for_ms } => {
             let (noun, are) = if *held == 1 { ("message", "is") } else { ("messages", "are") };
-            let why = match (prepared, in_transaction) {
-                (Some(Settler { branch: Some(branch), .. }), _) => {
-                    format!(
-                        "in transactions, the oldest in the prepared transaction {branch}, which is in doubt,"
-                    )
-                }
-                (Some(_), _) => {
-                    "in transactions, the oldest in a prepared one, which is in doubt,".to_owned()
-                }
-                (None, true) => "in open transactions, the oldest".to_owned(),
-                (None, false) => "not acknowledged, the oldest".to_owned(),
+            let why = match in_transaction {
+                true => "in open transactions, the oldest",
+                false => "not acknowledged, the oldest",
             };
             let age = seconds(*for_ms);
             ("no_credit", format!("Its prefetch is full: {held} {noun} {are} {why} for {age}."))
@@ -297,8 +286,11 @@ fn of_prepared(branch: Option<&str>, is_sent: bool, messages: u64) -> String {
     match (is_sent, messages) {
         (true, 1) => format!("A message is in the prepared transaction{name}, which is in doubt."),
         (true, _) => format!("{messages} messages are in the prepared transaction{name}, which is in doubt."),
+        (false, 0 | 1) => {
+            format!("A message was settled in the prepared transaction{name}, which is in doubt.")
+        }
         (false, _) => {
-            format!("The message was settled in the prepared transaction{name}, which is in doubt.")
+            format!("{messages} messages were settled in the prepared transaction{name}, which is in doubt.")
         }
     }
 }

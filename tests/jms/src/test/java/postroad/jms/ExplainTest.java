@@ -171,6 +171,40 @@ class ExplainTest extends JmsTest {
     }
 
     @Test
+    @DisplayName("a client prepares a branch and leaves: its messages are named with the branch, until the operator's rollback delivers them")
+    void preparedAndLeft() throws Exception {
+        ActiveMQQueue orders = new ActiveMQQueue("taken");
+        send(sessionAt(broker), orders, "one", "two", "three");
+        Message second;
+        try (XAConnection connection = new ActiveMQXAConnectionFactory(broker.url()).createXAConnection()) {
+            connection.start();
+            XASession session = connection.createXASession();
+            XAResource resource = session.getXAResource();
+            Xid branch = new Branch(new byte[] {3});
+            resource.start(branch, XAResource.TMNOFLAGS);
+            MessageConsumer consumer = session.createConsumer(new ActiveMQQueue("taken?consumer.prefetchSize=1"));
+            assertEquals("one", text(consumer.receive(PATIENCE_MS)));
+            second = consumer.receive(PATIENCE_MS);
+            resource.end(branch, XAResource.TMSUCCESS);
+            assertEquals(XAResource.XA_OK, resource.prepare(branch));
+            // The prefetch is free again: what is in doubt does not keep the next message from the client.
+            String third = second.getJMSMessageID().replaceFirst(":2$", ":3");
+            explained(new String[] {"message", third, "--queue", "taken"}, "has had the message for ");
+            explained(of(orders), "2 messages were settled in the prepared transaction 42:03:07");
+        }
+        String named = "settled in the prepared transaction 42:03:07, which is in doubt.";
+        explained(of(orders), "No consumer is attached.", "2 messages were " + named);
+        String said = explained(new String[] {"message", second.getJMSMessageID(), "--queue", "taken"}, "A message was " + named);
+        Matcher remedy = Pattern.compile("or `(rollback \\S+)`").matcher(said);
+        assertTrue(remedy.find(), said);
+        broker.command(("ctl transactions " + remedy.group(1)).split(" "));
+        MessageConsumer consumer = sessionAt(broker).createConsumer(orders);
+        for (String text : new String[] {"one", "two", "three"}) {
+            assertEquals(text, text(consumer.receive(PATIENCE_MS)));
+        }
+    }
+
+    @Test
     @DisplayName("a scheduled message is delayed until its time")
     void scheduled() throws Exception {
         ActiveMQQueue orders = new ActiveMQQueue("later");
