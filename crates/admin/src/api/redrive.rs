@@ -12,7 +12,7 @@ use super::audit::Detail;
 use super::lists::existing;
 use super::messages::{read_json, redrivable};
 use super::problem::Problem;
-use super::redrives::{Record, State as Ending, UnderWay, redriven};
+use super::redrives::{Record, State as Ending, redriven};
 use super::{Api, Caller, queue_of};
 
 #[derive(Debug, Default, Deserialize)]
@@ -119,21 +119,17 @@ pub async fn redrive(
             api.0.redrives.begin(Record { to: text(&to), origin: text(&origin), ..record }).await?
         }
     };
-    let (id, selector) = (under_way.as_ref().map(UnderWay::id), selector.into());
-    let way = RedriveWay::Back(id);
+    let (id, selector) = (under_way.id(), selector.into());
+    let way = RedriveWay::Back(Some(id));
     let wanted = Box::new(Redrive { from, to, origin, selector, messages_max: max, way });
     let (counts, result) = redriven(&client, wanted).await?;
     let ending = if result.is_ok() { Ending::Done } else { Ending::Failed };
-    if let Some(id) = id {
-        api.0.redrives.end(id, &counts, ending).await?;
-    }
+    api.0.redrives.end(id, &counts, ending).await?;
     let (moved, stayed) = (counts.moved, counts.stayed);
     match result {
         Ok(()) => {
-            let redrive = id.map(|id| id.0);
-            let number = redrive.map_or_else(|| "without a number".to_owned(), |id| id.to_string());
-            let detail = Detail(format!("redrive {number}: {moved} messages went back, {stayed} stayed"));
-            Ok((Extension(detail), Json(Redriven { moved, stayed, redrive, plan: None })))
+            let detail = Detail(format!("redrive {}: {moved} messages went back, {stayed} stayed", id.0));
+            Ok((Extension(detail), Json(Redriven { moved, stayed, redrive: Some(id.0), plan: None })))
         }
         Err(refusal) => {
             let Problem { status, message, .. } = refusal.into();

@@ -95,6 +95,8 @@ pub struct Reloader<'a> {
     running: RefCell<Settings>,
     versions: Versions,
     documents: Arc<Documents>,
+    /// Those of the store itself: in a further store of a cluster not the documents of all.
+    own_documents: Arc<Documents>,
     tokens: Arc<TokenBook>,
     attempts: Arc<Attempts>,
     made_tenants: Arc<TenantBook>,
@@ -114,10 +116,11 @@ impl Reloader<'_> {
     /// A file of the data directory cannot be read.
     pub fn new<'a>(arguments: &'a ServeArguments, config: &Config) -> anyhow::Result<Reloader<'a>> {
         let documents = config.documents();
+        let own_documents = if config.is_further_store() { config.documents() } else { documents.clone() };
         let file = config.users_text(&documents).map(Arc::new);
         let (tokens, attempts) = (Arc::new(config.tokens(&documents)?), Arc::default());
         let made_tenants = Arc::new(config.made_tenants(&documents)?);
-        let redrives = config.text(REDRIVES, &documents);
+        let redrives = config.text(REDRIVES, &own_documents);
         let tenant_rules = RefCell::new(config.tenant_rules(&documents)?);
         let running = RefCell::new(Settings::of(&text_of(arguments)?, arguments)?);
         let (config, versions) = (RefCell::new(config.clone()), Versions::new(&config.data));
@@ -127,6 +130,7 @@ impl Reloader<'_> {
             running,
             versions,
             documents,
+            own_documents,
             tokens,
             attempts,
             made_tenants,
@@ -146,6 +150,12 @@ impl Reloader<'_> {
     /// The texts that the nodes of a cluster replicate.
     pub fn documents(&self) -> &Arc<Documents> {
         &self.documents
+    }
+
+    /// The texts that the replicas of this store have: of a further store the record of its
+    /// redrives, of any other all.
+    pub fn own_documents(&self) -> &Arc<Documents> {
+        &self.own_documents
     }
 
     /// Users, tokens, tenants and their rules are those of the documents that this node has read.

@@ -191,7 +191,7 @@ async fn serve_clients(
     )
     .await;
     part.leads_no_more();
-    reloader.documents().follow();
+    reloader.own_documents().follow();
     control.into_iter().for_each(control::Listening::end);
     watches.abort_all();
     ends.notify_one();
@@ -257,10 +257,10 @@ fn of_leader(
     if !is_node {
         return reloader.in_force();
     }
-    match documents {
-        Some(documents) => reloader.documents().read(documents.borrow().iter().cloned()),
-        None => opened.read_documents(reloader.documents()),
+    if let Some(documents) = documents {
+        reloader.documents().read(documents.borrow().iter().cloned());
     }
+    opened.read_documents(reloader.own_documents());
     reloader.follow_documents().context("the documents of the cluster cannot be read")?;
     reloader.reread().or_else(|error| {
         tracing::error!(
@@ -653,10 +653,10 @@ async fn lead_documents(
     (leading, has_documents): (&mut Option<LeaderTerm>, bool),
 ) -> anyhow::Result<DocumentWriter> {
     let writer = DocumentWriter::new(runtime.clients());
+    writer.write(reloader.own_documents());
     if !has_documents {
         return Ok(writer);
     }
-    writer.write(reloader.documents());
     tokio::select! {
         imported = import(reloader, &writer) => imported?,
         () = LeaderTerm::ended(leading) => {}

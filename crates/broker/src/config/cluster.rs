@@ -234,8 +234,12 @@ impl Config {
 
     /// The data directory of the node, which has those of further stores in it.
     pub fn node_data(&self) -> &Path {
-        let is_further = self.cluster.has_several_stores() && self.cluster.store != FIRST_STORE;
-        self.data.parent().filter(|_| is_further).unwrap_or(&self.data)
+        self.data.parent().filter(|_| self.is_further_store()).unwrap_or(&self.data)
+    }
+
+    /// Whether it is for a store of a cluster that is not the first one.
+    pub fn is_further_store(&self) -> bool {
+        self.cluster.has_several_stores() && self.cluster.store != FIRST_STORE
     }
 
     /// One of several stores of a node has a directory and a part of the memory of its own.

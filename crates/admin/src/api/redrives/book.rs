@@ -6,8 +6,8 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use postroad_model::{RedriveCounts, RedriveId, Refusal};
-use postroad_security::{Text, UserError};
+use postroad_model::{RedriveCounts, RedriveId};
+use postroad_security::Text;
 use serde::{Deserialize, Serialize};
 
 use super::super::problem::Problem;
@@ -116,18 +116,17 @@ impl RedriveBook {
     }
 
     /// A redrive begins; durable before it moves the first message. Its number is made here.
-    /// `None`: another node leads the store that has the record, so the redrive has no number.
-    pub async fn begin(&self, record: Record) -> Result<Option<UnderWay>, Problem> {
+    pub async fn begin(&self, record: Record) -> Result<UnderWay, Problem> {
         let _writing = self.writing.lock().await;
         let mut all = self.all().await?;
         // The clock may have been set back.
         let id = all.last().map_or(0, |last| last.id + 1).max(record.at_ms);
         all.push(Record { id, ..record });
-        self.write(all, id).await
+        self.begun(all, id).await
     }
 
     /// A redrive goes on, with a further request.
-    pub async fn go_on(&self, id: u64, from: &str) -> Result<Option<UnderWay>, Problem> {
+    pub async fn go_on(&self, id: u64, from: &str) -> Result<UnderWay, Problem> {
         let _writing = self.writing.lock().await;
         let mut all = self.all().await?;
         let record = all.iter_mut().find(|record| record.id == id).ok_or_else(|| unknown(id))?;
@@ -138,7 +137,7 @@ impl RedriveBook {
             return Err(Problem::new(409, format!("the redrive {id} is under way")));
         }
         record.state = State::Running;
-        self.write(all, id).await
+        self.begun(all, id).await
     }
 
     /// The request of a redrive has ended.
@@ -148,7 +147,7 @@ impl RedriveBook {
         if let Some(record) = all.iter_mut().find(|record| record.id == id.0) {
             record.add(counts, state);
         }
-        self.write(all, id.0).await.map(drop)
+        self.write(all).await
     }
 
     /// An undo has moved this number of messages.
@@ -158,21 +157,19 @@ impl RedriveBook {
         if let Some(record) = all.iter_mut().find(|record| record.id == id) {
             record.undone += messages;
         }
-        let text = self.text.clone();
-        writing(move || text.replace(&written(all))).await
+        self.write(all).await
     }
 
-    async fn write(&self, all: Vec<Record>, id: u64) -> Result<Option<UnderWay>, Problem> {
-        let text = self.text.clone();
-        let is_written = writing(move || match text.replace(&written(all)) {
-            Err(UserError::Refused(Refusal::NotLeader)) => Ok(false),
-            replaced => replaced.map(|()| true),
-        });
-        if !is_written.await? {
-            return Ok(None);
-        }
+    /// The request of this redrive is under way, as the record says.
+    async fn begun(&self, all: Vec<Record>, id: u64) -> Result<UnderWay, Problem> {
+        self.write(all).await?;
         self.running.lock().unwrap_or_else(PoisonError::into_inner).insert(id);
-        Ok(Some(UnderWay { id, running: self.running.clone() }))
+        Ok(UnderWay { id, running: self.running.clone() })
+    }
+
+    async fn write(&self, all: Vec<Record>) -> Result<(), Problem> {
+        let text = self.text.clone();
+        writing(move || text.replace(&written(all))).await
     }
 }
 
@@ -269,7 +266,7 @@ mod tests {
     #[tokio::test]
     async fn a_redrive_is_recorded_before_and_after() {
         let (_folder, book) = book();
-        let under_way = book.begin(record(5)).await.unwrap().unwrap();
+        let under_way = book.begin(record(5)).await.unwrap();
         let id = under_way.id();
         assert_eq!(book.one(id.0).await.unwrap().state, State::Running);
         assert_eq!(book.go_on(id.0, "queue://dead").await.err().unwrap().status, 409, "it is under way");

@@ -12,7 +12,7 @@ use postroad_model::{
 use postroad_node::{Answer, Client};
 use serde::{Deserialize, Serialize};
 
-pub use book::{Record, RedriveBook, State, UnderWay};
+pub use book::{Record, RedriveBook, State};
 
 use super::audit::Detail;
 use super::lists::{List, Which, query};

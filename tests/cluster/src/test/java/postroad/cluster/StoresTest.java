@@ -1,6 +1,7 @@
 package postroad.cluster;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertNotNull;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
@@ -326,6 +327,38 @@ class StoresTest {
         assertTrue(elsewhere.contains("is in store 2 of the cluster"), elsewhere);
     }
 
+    private static String asRoot(String... arguments) throws Exception {
+        List<String> all = new ArrayList<>(List.of("--user", "root:secret of root"));
+        all.addAll(List.of(arguments));
+        return curl(all.toArray(new String[0]));
+    }
+
+    /** Messages of a queue in store 2 become dead letters, and go back by a redrive: its number. */
+    private static String redriven(String queue, int count) throws Exception {
+        ActiveMQConnectionFactory factory = new ActiveMQConnectionFactory(cluster.nodes.get(0).url());
+        factory.getRedeliveryPolicy().setMaximumRedeliveries(0);
+        try (Connection connection = factory.createConnection("south.app", "secret of south.app")) {
+            connection.start();
+            for (int number = 0; number < count; number++) {
+                send(connection, queue, List.of("dead"));
+                Session session = connection.createSession(true, Session.SESSION_TRANSACTED);
+                assertNotNull(session.createConsumer(session.createQueue(queue)).receive(SERVED_WITHIN_MS));
+                session.rollback();
+                session.close();
+            }
+        }
+        String dead = cluster.nodes.get(0).httpUrl() + "/store/2/api/v1/queues/ActiveMQ.DLQ/redrive";
+        var redrive = java.util.regex.Pattern.compile("\"redrive\":(\\d+)");
+        cluster.await("a redrive of " + count, () -> {
+            String planned = asRoot("--data", "{\"dry_run\":true}", dead);
+            return planned.contains("\"messages\":" + count);
+        });
+        String answer = asRoot("--data", "{}", dead);
+        var number = redrive.matcher(answer);
+        assertTrue(number.find() && answer.contains("\"moved\":" + count), answer);
+        return number.group(1);
+    }
+
     @Test
     @Order(4)
     @DisplayName("SQS: a tenant's requests to any node, signed with a key of its user")
@@ -477,6 +510,7 @@ class StoresTest {
                 send(connection, tenant + ".kept", texts);
             }
         }
+        String redrive = redriven("south.failing", 2);
         String name = leaders(cluster.nodes.get(0)).get(2);
         Node killed = cluster.named(name);
         List<Node> others = cluster.nodes.stream().filter(node -> node != killed).toList();
@@ -501,6 +535,10 @@ class StoresTest {
                 assertEquals(want, receive(connection, tenant + ".after", want.size()), tenant);
             }
         }
+        String redrives = others.get(0).httpUrl() + "/store/2/api/v1/redrives";
+        String undone = asRoot("--data", "{}", redrives + "/" + redrive + "/undo");
+        assertTrue(undone.contains("\"moved\":2,\"in_flight\":0,\"dead_again\":0,\"gone\":0"), undone);
+        assertTrue(asRoot(redrives).contains("\"undone\":2"), asRoot(redrives));
         killed.start();
         long within = awaitLeadersOnThreeNodes();
         System.out.println("stores: leaders on three nodes after the return of a node, ms: " + within);
