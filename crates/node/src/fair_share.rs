@@ -9,6 +9,10 @@
 //! With one class nothing waits. If only one class was active of late, its part is larger: its
 //! groups stay large, and a tenant that comes back waits for one of these at most.
 //!
+//! A class is light while it uses less than half of its part and none of its connections waits.
+//! The others share what it leaves, so a round stays as large as while all want more. A light class
+//! keeps its part: a burst within it does not wait.
+//!
 //! Never here: clocks (times come in as numbers), sockets, wakers, events.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -51,7 +55,13 @@ pub struct FairShares<W> {
     /// Active classes, and the sum of their shares.
     active: u64,
     active_share: u64,
+    /// What light classes leave of a round; nothing after a change, until the next look.
+    spare: u64,
+    /// The sum of the shares of active classes that are not light, at the last look.
+    heavy_share: u64,
     looked_ms: u64,
+    /// The round of the last look.
+    looked_round: u64,
 }
 
 #[derive(Debug)]
@@ -68,6 +78,9 @@ struct Class<W> {
     /// Each with the time since which it waits, in microseconds.
     waiting: VecDeque<(W, u64)>,
     active_ms: Option<u64>,
+    /// Cost since the last look.
+    used: u64,
+    is_light: bool,
 }
 
 impl<W> Default for FairShares<W> {
@@ -79,7 +92,10 @@ impl<W> Default for FairShares<W> {
             round: 0,
             active: 0,
             active_share: 0,
+            spare: 0,
+            heavy_share: 0,
             looked_ms: 0,
+            looked_round: 0,
         }
     }
 }
@@ -109,6 +125,8 @@ impl<W> FairShares<W> {
             in_flight,
             waiting: VecDeque::new(),
             active_ms: None,
+            used: 0,
+            is_light: false,
         };
         let free = self.classes.iter().position(Option::is_none);
         let id = ClassId(free.unwrap_or(self.classes.len()));
@@ -135,6 +153,7 @@ impl<W> FairShares<W> {
         if is_active {
             self.active -= 1;
             self.active_share -= share;
+            self.spare = 0;
         }
     }
 
@@ -151,6 +170,7 @@ impl<W> FairShares<W> {
         let (is_active, now) = (class.active_ms.is_some(), class.share);
         if is_active {
             self.active_share = self.active_share - before + now;
+            self.spare = 0;
         }
     }
 
@@ -168,18 +188,27 @@ impl<W> FairShares<W> {
         if self.active < 2 { ROUND_COST * CALM_FACTOR } else { ROUND_COST }
     }
 
-    /// The part of a class in a round.
-    fn part(&self, share: u64, is_active: bool) -> i64 {
+    /// The part of a class in a round, by its share alone.
+    fn own_part(&self, share: u64, is_active: bool) -> u64 {
         let all = if is_active { self.active_share } else { self.active_share + share };
-        let part = self.round_cost().saturating_mul(share) / all.max(1);
-        i64::try_from(part).unwrap_or(i64::MAX).max(1)
+        (self.round_cost().saturating_mul(share) / all.max(1)).max(1)
+    }
+
+    /// The part of a class in a round, with that of what light ones leave.
+    fn part(&self, class: &Class<W>) -> i64 {
+        let is_active = class.active_ms.is_some();
+        let more = match is_active && !class.is_light {
+            true => self.spare.saturating_mul(class.share) / self.heavy_share.max(1),
+            false => 0,
+        };
+        i64::try_from(self.own_part(class.share, is_active).saturating_add(more)).unwrap_or(i64::MAX)
     }
 
     /// Adds the parts of the rounds since the budget was last set.
     fn refill(&mut self, id: ClassId) -> Option<(i64, &mut Class<W>)> {
         let round = self.round;
         let class = self.classes.get(id.0)?.as_ref()?;
-        let part = self.part(class.share, class.active_ms.is_some());
+        let part = self.part(class);
         let class = self.class_mut(id)?;
         let rounds = i64::try_from(round - class.round).unwrap_or(i64::MAX);
         class.round = round;
@@ -199,10 +228,12 @@ impl<W> FairShares<W> {
     pub fn charge(&mut self, id: ClassId, cost: u64, now_ms: u64) {
         let Some((_, class)) = self.refill(id) else { return };
         class.budget = class.budget.saturating_sub_unsigned(cost);
+        class.used = class.used.saturating_add(cost);
         let (was_active, share) = (class.active_ms.replace(now_ms).is_some(), class.share);
         if !was_active {
             self.active += 1;
             self.active_share += share;
+            self.spare = 0;
         }
     }
 
@@ -211,6 +242,10 @@ impl<W> FairShares<W> {
         let Some(class) = self.class_mut(id) else { return };
         let is_first = class.waiting.is_empty();
         class.waiting.push_back((connection, now_us));
+        if std::mem::take(&mut class.is_light) {
+            // It wants more than it left to the others.
+            self.spare = 0;
+        }
         if is_first {
             self.rotation.push_back(id);
         }
@@ -220,9 +255,7 @@ impl<W> FairShares<W> {
     pub fn wants_turn(&self) -> bool {
         self.rotation.iter().any(|id| {
             let class = self.classes.get(id.0).and_then(Option::as_ref);
-            class.is_some_and(|class| {
-                self.is_alone() || class.in_flight_cost() < self.part(class.share, class.active_ms.is_some())
-            })
+            class.is_some_and(|class| self.is_alone() || class.in_flight_cost() < self.part(class))
         })
     }
 
@@ -283,6 +316,25 @@ impl<W> FairShares<W> {
             if class.active_ms.is_some() {
                 self.active += 1;
                 self.active_share += class.share;
+            }
+        }
+        self.look_for_spare();
+    }
+
+    /// Which classes are light, and what they leave. A class may double its use before it waits.
+    fn look_for_spare(&mut self) {
+        let rounds = (self.round - self.looked_round).max(1);
+        self.looked_round = self.round;
+        let (round_cost, all) = (self.round_cost(), self.active_share.max(1));
+        (self.spare, self.heavy_share) = (0, 0);
+        for class in self.classes.iter_mut().flatten() {
+            let part = (round_cost.saturating_mul(class.share) / all).max(1);
+            let demand = std::mem::take(&mut class.used).saturating_mul(2) / rounds;
+            class.is_light = class.active_ms.is_some() && class.waiting.is_empty() && demand < part;
+            match class.active_ms {
+                Some(_) if class.is_light => self.spare += part - demand,
+                Some(_) => self.heavy_share += class.share,
+                None => {}
             }
         }
     }
@@ -451,6 +503,36 @@ mod tests {
         model.turns(10);
         let all: u64 = (0..100).map(|_| model.turn()).sum();
         assert!(ROUND_COST * CALM_FACTOR * 90 <= all, "{all}");
+    }
+
+    #[test]
+    fn a_light_tenant_leaves_its_part_to_the_others_until_it_wants_it() {
+        let mut model = Model::new(&[("a", 1, 40, true), ("b", 1, 40, true), ("light", 1, 1, false)]);
+        let light = model.connections.len() - 1;
+        let per_turn = |model: &mut Model, sends: u64| {
+            let before = model.taken("a") + model.taken("b");
+            for _ in 0..1000 {
+                model.connections[light].ready = model.connections[light].ready.max(sends);
+                model.turn();
+            }
+            (model.taken("a") + model.taken("b") - before) * (MESSAGE + MESSAGE_COST) / 1000
+        };
+        model.connections[light].ready = 1;
+        model.turn();
+        // It is active, and nearly all of the round is used by the others.
+        let beside_light = per_turn(&mut model, 1);
+        assert!((ROUND_COST * 9 / 10..=ROUND_COST * 11 / 10).contains(&beside_light), "{beside_light}");
+        // It floods as they do: the round is divided by three.
+        model.connections[light].floods = true;
+        model.turns(200);
+        let all = per_turn(&mut model, 0);
+        assert!(all <= ROUND_COST * 9 / 10, "{all}");
+        model.connections[light].floods = false;
+        model.turns(200);
+        let again = per_turn(&mut model, 1);
+        assert!(ROUND_COST * 9 / 10 <= again, "{again}");
+        let (a, b) = (model.taken("a") as f64, model.taken("b") as f64);
+        assert!((a / b - 1.0).abs() < 0.05, "{a} and {b}");
     }
 
     #[test]
