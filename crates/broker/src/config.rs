@@ -21,7 +21,7 @@ mod tenant_rules;
 mod tenants;
 mod tls;
 mod tracing;
-mod users;
+pub mod users;
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};

@@ -1,15 +1,15 @@
 //! Access keys: with which clients of HTTP APIs sign their requests.
 //!
-//! A signature is verified with the secret itself, so the file holds secrets: only its owner may
-//! read it.
+//! A signature is verified with the secret itself, so the text holds secrets: of a file only its
+//! owner may read it.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
 use data_encoding::{BASE32_NOPAD, BASE64};
 use ring::rand::{SecureRandom, SystemRandom};
 
-use crate::file;
+use crate::documents::Text;
 use crate::users::{UserError, check_name};
 
 /// The first line of the file.
@@ -20,7 +20,7 @@ const PREFIX: &str = "PRAK";
 const ID_BYTES: usize = 10;
 const SECRET_BYTES: usize = 30;
 
-/// Keys of one file, at most.
+/// Keys of one text, at most.
 const KEYS_MAX: usize = 10_000;
 
 /// One key.
@@ -37,14 +37,13 @@ pub struct AccessKey {
 pub struct AccessKeys(BTreeMap<String, AccessKey>);
 
 impl AccessKeys {
-    /// Reads a file of keys; one that does not exist has none.
+    /// Reads the keys of a text; one that does not exist has none.
     ///
     /// # Errors
     /// It cannot be read, or a line of it is no key.
-    pub fn load(file: &Path) -> Result<AccessKeys, UserError> {
-        let Some(text) = file::content(file)? else { return Ok(AccessKeys::default()) };
-        let wrong = |(line, reason)| UserError::Line { file: file.to_owned(), line, reason };
-        AccessKeys::parse(&text).map_err(wrong)
+    pub fn load(text: &Text) -> Result<AccessKeys, UserError> {
+        let Some(content) = text.read()? else { return Ok(AccessKeys::default()) };
+        AccessKeys::parse(&content).map_err(|wrong| text.wrong(wrong))
     }
 
     fn parse(text: &str) -> Result<AccessKeys, (usize, String)> {
@@ -64,21 +63,21 @@ impl AccessKeys {
         Ok(keys)
     }
 
-    /// Writes the file as a whole or not at all, for its owner alone to read.
+    /// Replaces the text as a whole or not at all.
     ///
     /// # Errors
     /// It cannot be written.
-    pub fn store(&self, file: &Path) -> Result<(), UserError> {
+    fn store(&self, text: &Text) -> Result<(), UserError> {
         let line = |(id, key): (&String, &AccessKey)| format!("{id} {} {}\n", key.secret, key.user);
-        let text: String = std::iter::once(TITLE.to_owned()).chain(self.0.iter().map(line)).collect();
-        file::replace(file, &text)
+        let content: String = std::iter::once(TITLE.to_owned()).chain(self.0.iter().map(line)).collect();
+        text.replace(&content)
     }
 
     /// Makes a key for a user, and returns its id with it.
     ///
     /// # Errors
     /// The name cannot be, there are too many keys, or the system provides no random numbers.
-    pub fn add(&mut self, user: &str) -> Result<(String, AccessKey), UserError> {
+    fn add(&mut self, user: &str) -> Result<(String, AccessKey), UserError> {
         check_name(user)?;
         if KEYS_MAX <= self.0.len() {
             return Err(UserError::TooManyKeys { max: KEYS_MAX });
@@ -92,11 +91,6 @@ impl AccessKeys {
         Ok((id, key))
     }
 
-    /// Takes a key out; whether there was one.
-    pub fn remove(&mut self, id: &str) -> bool {
-        self.0.remove(id).is_some()
-    }
-
     /// The key with this id.
     pub fn get(&self, id: &str) -> Option<&AccessKey> {
         self.0.get(id)
@@ -105,6 +99,55 @@ impl AccessKeys {
     /// All keys, by id.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &AccessKey)> {
         self.0.iter().map(|(id, key)| (id.as_str(), key))
+    }
+}
+
+/// The access keys of a broker, with their text. The text is read for each change: `postroad ctl
+/// key` writes the file of a broker that does not run.
+#[derive(Debug)]
+pub struct AccessKeyBook {
+    text: Text,
+    /// Held while the text is replaced.
+    changing: Mutex<()>,
+}
+
+impl AccessKeyBook {
+    /// Of this text.
+    pub fn new(text: Text) -> AccessKeyBook {
+        AccessKeyBook { text, changing: Mutex::default() }
+    }
+
+    /// Their text.
+    pub fn text(&self) -> &Text {
+        &self.text
+    }
+
+    /// Makes a key for a user, and returns its id with it. Writes the text: not for a thread that
+    /// others wait for.
+    ///
+    /// # Errors
+    /// The name cannot be, there are too many keys, the text cannot be read or written, or the
+    /// system provides no random numbers.
+    pub fn add(&self, user: &str) -> Result<(String, AccessKey), UserError> {
+        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut keys = AccessKeys::load(&self.text)?;
+        let made = keys.add(user)?;
+        keys.store(&self.text)?;
+        Ok(made)
+    }
+
+    /// Deletes a key; whether there was one. Writes the text, as [`AccessKeyBook::add`].
+    ///
+    /// # Errors
+    /// The text cannot be read or written.
+    pub fn remove(&self, id: &str) -> Result<bool, UserError> {
+        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut keys = AccessKeys::load(&self.text)?;
+        if keys.0.remove(id).is_none() {
+            return Ok(false);
+        }
+        keys.store(&self.text)?;
+        Ok(true)
     }
 }
 
@@ -117,14 +160,15 @@ mod tests {
         use std::os::unix::fs::PermissionsExt;
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("access-keys");
-        assert_eq!(AccessKeys::load(&file).unwrap(), AccessKeys::default());
-        let mut keys = AccessKeys::default();
-        let (id, key) = keys.add("alice").unwrap();
-        let (other, _) = keys.add("alice").unwrap();
+        let book = AccessKeyBook::new(Text::of_file(&file));
+        assert_eq!(AccessKeys::load(book.text()).unwrap(), AccessKeys::default());
+        let (id, key) = book.add("alice").unwrap();
+        let before = book.text().stamp();
+        let (other, _) = book.add("alice").unwrap();
+        assert_ne!(before, book.text().stamp());
         assert_eq!((id.len(), key.secret.len()), (20, 40));
-        assert!(keys.remove(&other) && !keys.remove(&other));
-        keys.store(&file).unwrap();
-        let read = AccessKeys::load(&file).unwrap();
+        assert!(book.remove(&other).unwrap() && !book.remove(&other).unwrap());
+        let read = AccessKeys::load(book.text()).unwrap();
         assert_eq!((read.get(&id), read.get(&other), read.iter().count()), (Some(&key), None, 1));
         assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
     }

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
 
 use bytes::Bytes;
 use postroad_model::{DocumentChange, DocumentVersion, Refusal};
@@ -116,6 +117,17 @@ fn lock(replicated: &Mutex<Replicated>) -> std::sync::MutexGuard<'_, Replicated>
     replicated.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// The state of a text: another one if its content was replaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TextStamp {
+    /// There is none.
+    Missing,
+    /// When the file was changed, and its length.
+    File(SystemTime, u64),
+    /// The version of the document.
+    Document(DocumentVersion),
+}
+
 /// One text: a file, or a document.
 #[derive(Clone, Debug)]
 pub struct Text {
@@ -165,8 +177,22 @@ impl Text {
     }
 
     fn content_of_file(&self) -> Result<Option<String>, UserError> {
-        let counts = self.documents.replicated.as_ref().is_none_or(|documents| lock(documents).reads_files());
-        if counts { file::content(&self.file) } else { Ok(None) }
+        if self.file_counts() { file::content(&self.file) } else { Ok(None) }
+    }
+
+    /// Whether the file says its content, if there is no document.
+    fn file_counts(&self) -> bool {
+        self.documents.replicated.as_ref().is_none_or(|documents| lock(documents).reads_files())
+    }
+
+    /// Its state now.
+    pub fn stamp(&self) -> TextStamp {
+        if let Some((version, _)) = self.document() {
+            return TextStamp::Document(version);
+        }
+        let data = std::fs::metadata(&self.file).ok().filter(|_| self.file_counts());
+        let stamp = data.and_then(|data| Some(TextStamp::File(data.modified().ok()?, data.len())));
+        stamp.unwrap_or(TextStamp::Missing)
     }
 
     fn document(&self) -> Option<(DocumentVersion, Bytes)> {

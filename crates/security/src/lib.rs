@@ -25,11 +25,11 @@ pub mod tls;
 mod tokens;
 mod users;
 
-pub use access_keys::{AccessKey, AccessKeys};
+pub use access_keys::{AccessKey, AccessKeyBook, AccessKeys};
 pub use argon::set_checks_max as set_password_checks_max;
 pub use attempts::Attempts;
 pub use certificate::{CertificateRule, CertificateRuleError, CertificateRules, NameKind};
-pub use documents::{Commit, Documents, Text};
+pub use documents::{Commit, Documents, Text, TextStamp};
 pub use door::{Credential, Door, PasswordCheck, ProviderCheck, Step, Visit, locked};
 pub use failures::{FailedLogin, FailedLogins};
 pub use file::replace_file;

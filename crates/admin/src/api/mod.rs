@@ -5,6 +5,7 @@
 //! ([`postroad_node::Client`]), one for each request.
 
 mod access;
+mod access_keys;
 mod alerts;
 mod audit;
 mod bridges;
@@ -55,7 +56,7 @@ use axum::{Json, Router, middleware};
 use postroad_model::{Action, Destination, DestinationKind, EntryTag, LinkBar, Principal, QueueId, Refusal};
 use postroad_node::{Client, ClientOptions, Clients, Draining, OfflineEnds, TraceBook};
 use postroad_routing::{Membership, Permissions, Policies};
-use postroad_security::{Door, TenantBook, Text};
+use postroad_security::{AccessKeyBook, Door, TenantBook, Text};
 use serde::Serialize;
 use tokio::sync::{Mutex, Semaphore, watch};
 
@@ -162,6 +163,8 @@ pub struct ApiOptions {
     pub redrives: Text,
     /// Asks the leaders of other stores of the cluster, if it has several.
     pub other_store: Option<OtherStore>,
+    /// Access keys of users.
+    pub access_keys: Arc<AccessKeyBook>,
     /// The entry of a queue that an HTTP client knows by this id.
     pub entry_of: fn(&str) -> Option<(QueueId, EntryTag)>,
 }
@@ -208,6 +211,15 @@ fn diagnoses() -> Router<Api> {
         .route("/api/v1/queues/{queue}/messages/{id}/explain", get(explain::of_message))
         .route("/api/v1/messages/{id}/explain", get(explain::of_id))
         .route("/api/v1/messages/{id}/trace", get(trace::of_message))
+}
+
+/// What clients log in with, beside passwords.
+fn credentials() -> Router<Api> {
+    Router::new()
+        .route("/api/v1/tokens", get(tokens::list).post(tokens::create))
+        .route("/api/v1/tokens/{id}", delete(tokens::revoke))
+        .route("/api/v1/access-keys", get(access_keys::list).post(access_keys::create))
+        .route("/api/v1/access-keys/{id}", delete(access_keys::remove))
 }
 
 /// The admin API and the console. Serve it for every path that nothing else answers. To be called
@@ -264,8 +276,7 @@ pub fn router(options: ApiOptions, further: Router) -> Router {
         .route("/api/v1/schedules/{id}", get(schedules::one).delete(schedules::end))
         .route("/api/v1/queues/{queue}/policy", get(policies::of_queue))
         .route("/api/v1/session", get(session::show).delete(session::sign_out))
-        .route("/api/v1/tokens", get(tokens::list).post(tokens::create))
-        .route("/api/v1/tokens/{id}", delete(tokens::revoke))
+        .merge(credentials())
         .route("/api/v1/tenants", get(tenants::list).post(tenants::create))
         .route("/api/v1/tenants/{name}", tenant)
         .route("/api/v1/tenants/{name}/apply", post(resources::apply))

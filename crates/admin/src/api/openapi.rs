@@ -329,6 +329,21 @@ pub const OPERATIONS: &[Operation] = &[
     },
     change("delete", "/api/v1/tokens/{id}", "Revoke a token, at once"),
     read(
+        "/api/v1/access-keys",
+        "Access keys of SQS clients, without their secrets",
+        &["filter", "limit", "cursor"],
+        "AccessKeys",
+    ),
+    Operation {
+        method: "post",
+        path: "/api/v1/access-keys",
+        summary: "Make an access key. Its secret is in this answer only",
+        query: &[],
+        takes: Some("WantedAccessKey"),
+        gives: (201, Some("MadeAccessKey")),
+    },
+    change("delete", "/api/v1/access-keys/{id}", "Delete an access key"),
+    read(
         "/api/v1/tenants",
         "Tenants, with their quotas and usage",
         &["filter", "limit", "cursor"],
@@ -539,6 +554,7 @@ const LISTS: &[(&str, &str)] = &[
     ("Versions", "Version"),
     ("Tenants", "Tenant"),
     ("Tokens", "Token"),
+    ("AccessKeys", "AccessKey"),
     ("Users", "User"),
     ("Consumers", "Consumer"),
     ("Messages", "Message"),
@@ -546,6 +562,7 @@ const LISTS: &[(&str, &str)] = &[
 
 /// Objects of users and their credentials, with their members.
 const OF_IDENTITIES: &[(&str, &str)] = &[
+    ("AccessKey", "id:string user:string"),
     ("Token", "id:string user:string scope:string created_ms:integer expires_ms:integer?"),
     (
         "Tenant",
@@ -572,6 +589,8 @@ const OF_IDENTITIES: &[(&str, &str)] = &[
     ("Groups", "groups:array"),
     ("Credentials", "user:string password:string"),
     ("Session", "user:string? csrf:string? administers:boolean is_session:boolean"),
+    ("WantedAccessKey", "user:string"),
+    ("MadeAccessKey", "secret:string id:string user:string"),
     ("WantedToken", "user:string scope:string expires_seconds:integer"),
     ("MadeToken", "token:string id:string user:string scope:string created_ms:integer expires_ms:integer?"),
 ];

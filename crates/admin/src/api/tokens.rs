@@ -126,21 +126,21 @@ pub async fn revoke(
     }
 }
 
-/// Users whose tokens the caller may see and end: its own, those of the tenant that it administers,
-/// or all.
-struct Seen {
+/// Users whose tokens and access keys the caller may see and end: its own, those of the tenant that
+/// it administers, or all.
+pub struct Seen {
     own: Option<Arc<str>>,
     reach: Option<Reach>,
     permissions: Arc<Permissions>,
 }
 
 impl Seen {
-    fn by(api: &Api, caller: &Caller) -> Seen {
+    pub fn by(api: &Api, caller: &Caller) -> Seen {
         let (own, reach) = (caller.principal.user().cloned(), Reach::of(api, caller).ok());
         Seen { own, reach, permissions: api.permissions() }
     }
 
-    fn has(&self, user: &Arc<str>) -> bool {
+    pub fn has(&self, user: &Arc<str>) -> bool {
         let in_reach = || match &self.reach {
             Some(Reach::Broker) => true,
             Some(Reach::Tenant(tenant)) => {
@@ -153,11 +153,11 @@ impl Seen {
     }
 }
 
-fn may(api: &Api, caller: &Caller, user: &str) -> bool {
+pub fn may(api: &Api, caller: &Caller, user: &str) -> bool {
     Seen::by(api, caller).has(&user.into())
 }
 
-fn check(api: &Api, caller: &Caller, user: &str) -> Result<(), Problem> {
+pub fn check(api: &Api, caller: &Caller, user: &str) -> Result<(), Problem> {
     match may(api, caller, user) {
         true => Ok(()),
         false => Err(api.not_administrator(caller)),

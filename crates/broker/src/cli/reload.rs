@@ -16,7 +16,7 @@ use postroad_admin::{
 use postroad_model::{DocumentChange, Refusal};
 use postroad_net::TlsConfig;
 use postroad_routing::Policies;
-use postroad_security::{Attempts, Documents, Door, TenantBook, Text, TokenBook, UserFile};
+use postroad_security::{AccessKeyBook, Attempts, Documents, Door, TenantBook, Text, TokenBook, UserFile};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::cli::ServeArguments;
@@ -101,6 +101,7 @@ pub struct Reloader<'a> {
     attempts: Arc<Attempts>,
     made_tenants: Arc<TenantBook>,
     redrives: Text,
+    access_keys: Arc<AccessKeyBook>,
     tenant_rules: RefCell<TenantRuleBook>,
     /// Those who vouch for users; each is kept while its configuration is the same.
     vouchers: RefCell<Vouchers>,
@@ -121,6 +122,7 @@ impl Reloader<'_> {
         let (tokens, attempts) = (Arc::new(config.tokens(&documents)?), Arc::default());
         let made_tenants = Arc::new(config.made_tenants(&documents)?);
         let redrives = config.text(REDRIVES, &own_documents);
+        let access_keys = Arc::new(AccessKeyBook::new(config.access_keys(&documents)));
         let tenant_rules = RefCell::new(config.tenant_rules(&documents)?);
         let running = RefCell::new(Settings::of(&text_of(arguments)?, arguments)?);
         let (config, versions) = (RefCell::new(config.clone()), Versions::new(&config.data));
@@ -135,6 +137,7 @@ impl Reloader<'_> {
             attempts,
             made_tenants,
             redrives,
+            access_keys,
             tenant_rules,
             vouchers: RefCell::default(),
             next: RefCell::default(),
@@ -144,7 +147,16 @@ impl Reloader<'_> {
 
     /// The texts that the admin API changes by itself.
     pub fn texts(&self) -> Texts {
-        Texts { made_tenants: self.made_tenants.clone(), redrives: self.redrives.clone() }
+        Texts {
+            made_tenants: self.made_tenants.clone(),
+            redrives: self.redrives.clone(),
+            access_keys: self.access_keys.clone(),
+        }
+    }
+
+    /// The text of access keys.
+    pub fn access_keys(&self) -> Text {
+        self.access_keys.text().clone()
     }
 
     /// The texts that the nodes of a cluster replicate.
@@ -184,7 +196,8 @@ impl Reloader<'_> {
             tracing::warn!(file = %users.file().display(), "there are no users: their file is missing");
             return Ok(Vec::new());
         }
-        let others = [self.tokens.text(), self.made_tenants.text(), rules.text(), &self.redrives];
+        let keys = self.access_keys.text();
+        let others = [self.tokens.text(), self.made_tenants.text(), rules.text(), &self.redrives, keys];
         let texts = users.into_iter().chain(others);
         let imports: Result<Vec<_>, _> = texts.map(Text::import).collect();
         Ok(imports?.into_iter().flatten().chain([end]).collect())
@@ -543,6 +556,8 @@ pub struct Texts {
     pub made_tenants: Arc<TenantBook>,
     /// The record of redrives.
     pub redrives: Text,
+    /// Access keys of users.
+    pub access_keys: Arc<AccessKeyBook>,
 }
 
 /// The ways of requests to the main thread.

@@ -169,8 +169,8 @@ async fn serve_clients(
     let control = serve_control(&config.data, &runtime, (everybody.clone(), api.clone()));
     // A reader of the line that we are ready may send a signal at once.
     let mut signals = signals.map_or_else(Signals::listen, Ok)?;
-    let (cores, door) = (runtime.http(), admission.door());
-    let limits = (SqsOptions::new(config.node_data()), Places::new(http_max as usize), config.http.origins());
+    let (cores, door, sqs) = (runtime.http(), admission.door(), SqsOptions::new(reloader.access_keys()));
+    let limits = (sqs, Places::new(http_max as usize), config.http.origins());
     let (operators, ends) = (Operators::new(cores, everybody, (door, api), limits), Arc::new(Notify::new()));
     let http = tokio::spawn(serve_http((http.clone(), forwarded_http), operators, ends.clone()));
     if !is_node {
@@ -306,6 +306,7 @@ fn api_options(
         made_tenants: texts.made_tenants,
         redrives: texts.redrives,
         other_store: other_store(part),
+        access_keys: texts.access_keys,
         entry_of: |id| postroad_ironmq::MessageId::parse(id).map(|id| (id.queue, id.tag)),
         reload,
         configuration,

@@ -31,9 +31,7 @@ use crate::cli::serve::{
 };
 use crate::cli::store_count;
 use crate::config::Config;
-use crate::runtime::{
-    ACCESS_KEYS_FILE, ClientEntry, DocumentContents, HttpEntry, NodePort, Service, StorePart,
-};
+use crate::runtime::{ClientEntry, DocumentContents, HttpEntry, NodePort, Service, StorePart};
 
 /// HTTP connections that wait for the first store.
 const OWN_REQUESTS_MAX: usize = 256;
@@ -193,7 +191,7 @@ impl<'a> Front<'a> {
         admission.follow(tls, door);
         let entry = Rc::new(ClientEntry::new(part.views().map(|(_, view)| view), policies.permissions));
         let sessions = Sessions::new(config, listeners)?;
-        let keys = config.data.join(ACCESS_KEYS_FILE).into();
+        let keys = reloader.access_keys();
         let http = Rc::new(HttpEntry::new(entry.clone(), (admission.door(), keys), own));
         let http_places = Places::new(visitors_max());
         let (draining, accepts) = (part.draining(), true);

@@ -6,11 +6,19 @@ use anyhow::{Context, bail};
 use postroad_routing::Policies;
 use postroad_security::ldap::LDAP_PREFIX;
 use postroad_security::oidc::OIDC_PREFIX;
-use postroad_security::{Attempts, Door, TenantBook, TokenBook, UserFile, Users};
+use postroad_security::{Attempts, Documents, Door, TenantBook, Text, TokenBook, UserFile, Users};
 
 use super::{Config, tenants};
 
+/// The access keys of users, in the data directory of the node.
+pub const ACCESS_KEYS_FILE: &str = "access-keys";
+
 impl Config {
+    /// The access keys of users.
+    pub fn access_keys(&self, documents: &Arc<Documents>) -> Text {
+        Text::new(ACCESS_KEYS_FILE, &self.node_data().join(ACCESS_KEYS_FILE), documents)
+    }
+
     /// Who is let in.
     ///
     /// # Errors

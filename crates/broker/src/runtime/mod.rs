@@ -40,8 +40,8 @@ pub use cluster::{
 pub use dialler::{Diallers, Dials};
 pub use figures::StatsCollector;
 pub use http::{
-    ACCESS_KEYS_FILE, HttpEntry, HttpSocket, Network, Networks, Origins, PushOptions, SpanPoster, SqsOptions,
-    other_store, store_requests, webhooks,
+    HttpEntry, HttpSocket, Network, Networks, Origins, PushOptions, SpanPoster, SqsOptions, other_store,
+    store_requests, webhooks,
 };
 pub use journal::NamedDoor;
 pub use link_watch::watch_links;

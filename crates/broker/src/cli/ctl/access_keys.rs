@@ -1,14 +1,22 @@
-//! `postroad ctl key`: the access keys of a broker, in a file of its data directory.
+//! `postroad ctl key`: the access keys of a broker. One that runs is asked; of one that does not
+//! the file in its data directory is changed.
 
 use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
-use postroad_security::AccessKeys;
-use serde_json::json;
+use postroad_security::{AccessKey, AccessKeyBook, AccessKeys, Text};
+use serde_json::{Value, json};
 
-use crate::runtime::ACCESS_KEYS_FILE;
+use super::http::{BrokerArguments, Method, encoded, is_there, request};
+use crate::config::users::ACCESS_KEYS_FILE;
+
+/// A node of a cluster makes it at its first start; the keys are in the cluster's store then.
+const REPLICA_FILE: &str = "replica.json";
+
+/// Where a running broker has them.
+const PATH: &str = "/api/v1/access-keys";
 
 /// Commands for access keys. A running broker follows within a second.
 #[derive(Debug, Subcommand)]
@@ -35,7 +43,7 @@ pub struct KeysArguments {
 /// For whom.
 #[derive(Debug, Args)]
 pub struct NewArguments {
-    /// The user whose requests it signs: one of the file of users, if the broker has one.
+    /// The user whose requests it signs: one of the broker, if it has users.
     #[arg(long, value_name = "NAME")]
     user: String,
     #[command(flatten)]
@@ -55,39 +63,96 @@ pub struct DeleteArguments {
 /// Carries it out.
 ///
 /// # Errors
-/// The file cannot be read or written; the name cannot be; there is no such key.
+/// The broker says why not; the file cannot be read or written; there is no such key.
 pub fn run(command: &AccessKeyCommand) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     match command {
         AccessKeyCommand::New(NewArguments { user, keys }) => {
-            let (file, mut all) = load(keys)?;
-            let (id, key) = all.add(user)?;
-            all.store(&file)?;
+            let made = Keys::of(keys)?.add(user)?;
+            let text = |name: &str| made[name].as_str().unwrap_or_default().to_owned();
             match keys.json {
-                true => writeln!(out, "{}", json!({ "id": id, "secret": key.secret, "user": key.user })),
-                false => writeln!(out, "aws_access_key_id={id}\naws_secret_access_key={}", key.secret),
+                true => writeln!(out, "{made}"),
+                false => {
+                    let (id, secret) = (text("id"), text("secret"));
+                    writeln!(out, "aws_access_key_id={id}\naws_secret_access_key={secret}")
+                }
             }
         }
-        AccessKeyCommand::List(keys) => load(keys)?.1.iter().try_for_each(|(id, key)| match keys.json {
-            true => writeln!(out, "{}", json!({ "id": id, "user": key.user })),
-            false => writeln!(out, "{id}  {}", key.user),
+        AccessKeyCommand::List(keys) => Keys::of(keys)?.all()?.iter().try_for_each(|row| match keys.json {
+            true => writeln!(out, "{row}"),
+            false => {
+                let text = |name: &str| row[name].as_str().unwrap_or_default();
+                writeln!(out, "{}  {}", text("id"), text("user"))
+            }
         }),
-        AccessKeyCommand::Delete(DeleteArguments { id, keys }) => {
-            let (file, mut all) = load(keys)?;
-            if !all.remove(id) {
-                bail!("{}: there is no access key {id}", file.display());
-            }
-            return Ok(all.store(&file)?);
-        }
+        AccessKeyCommand::Delete(DeleteArguments { id, keys }) => return Keys::of(keys)?.remove(id),
     }
     .context("cannot write to standard output")
 }
 
-fn load(keys: &KeysArguments) -> anyhow::Result<(PathBuf, AccessKeys)> {
-    if !keys.data.is_dir() {
-        bail!("{} is not a data directory: set --data to that of the broker", keys.data.display());
+/// The access keys of a broker.
+enum Keys {
+    /// Of one that runs.
+    Asked(BrokerArguments),
+    /// Of one that does not.
+    File(AccessKeyBook),
+}
+
+impl Keys {
+    fn of(KeysArguments { data, .. }: &KeysArguments) -> anyhow::Result<Keys> {
+        let broker = BrokerArguments { data: data.clone(), ..BrokerArguments::default() };
+        if is_there(&broker) {
+            return Ok(Keys::Asked(broker));
+        }
+        if !data.is_dir() {
+            bail!("{} is not a data directory: set --data to that of the broker", data.display());
+        }
+        if data.join(REPLICA_FILE).exists() {
+            bail!("the access keys of a cluster are in its store: ask the node that leads, with its --data");
+        }
+        Ok(Keys::File(AccessKeyBook::new(Text::of_file(&data.join(ACCESS_KEYS_FILE)))))
     }
-    let file = keys.data.join(ACCESS_KEYS_FILE);
-    let all = AccessKeys::load(&file)?;
-    Ok((file, all))
+
+    fn add(&self, user: &str) -> anyhow::Result<Value> {
+        match self {
+            Keys::Asked(broker) => request(broker, Method::Post, PATH, Some(&json!({ "user": user }))),
+            Keys::File(book) => {
+                let (id, key) = book.add(user)?;
+                Ok(json!({ "id": id, "secret": key.secret, "user": key.user }))
+            }
+        }
+    }
+
+    fn all(&self) -> anyhow::Result<Vec<Value>> {
+        match self {
+            Keys::Asked(broker) => rows_of(broker),
+            Keys::File(book) => {
+                let row = |(id, key): (&str, &AccessKey)| json!({ "id": id, "user": key.user });
+                Ok(AccessKeys::load(book.text())?.iter().map(row).collect())
+            }
+        }
+    }
+
+    fn remove(&self, id: &str) -> anyhow::Result<()> {
+        match self {
+            Keys::Asked(broker) => {
+                request(broker, Method::Delete, &format!("{PATH}/{}", encoded(id)), None).map(drop)
+            }
+            Keys::File(book) if book.remove(id)? => Ok(()),
+            Keys::File(book) => bail!("{}: there is no access key {id}", book.text().file().display()),
+        }
+    }
+}
+
+/// All keys of a running broker.
+fn rows_of(broker: &BrokerArguments) -> anyhow::Result<Vec<Value>> {
+    let (mut rows, mut cursor) = (Vec::new(), String::new());
+    loop {
+        let page = request(broker, Method::Get, &format!("{PATH}?limit=500{cursor}"), None)?;
+        rows.extend(page["items"].as_array().cloned().unwrap_or_default());
+        match page["next"].as_str() {
+            Some(next) => cursor = format!("&cursor={}", encoded(next)),
+            None => return Ok(rows),
+        }
+    }
 }

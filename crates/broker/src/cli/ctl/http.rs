@@ -102,6 +102,12 @@ fn parse_url(text: &str) -> Result<Uri, String> {
     }
 }
 
+/// Whether a broker is to be asked: one with a URL, or one that runs over the directory.
+pub fn is_there(broker: &BrokerArguments) -> bool {
+    let answers = || SocketPath::of(&broker.data).and_then(|socket| UnixStream::connect(&socket.path));
+    broker.url.is_some() || answers().is_ok()
+}
+
 /// Asks the broker; `null` for an answer without a body.
 ///
 /// # Errors

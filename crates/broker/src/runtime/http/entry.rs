@@ -6,7 +6,7 @@
 //! | path below `/store/K` | K; the rest of the path is that of the request |
 //! | path of a project of IronMQ | that of the tenant of this name |
 //! | health, metrics and the state of the cluster | none: the node answers, by its first store |
-//! | users, tokens, tenants, sessions, configuration | the first |
+//! | users, tokens, access keys, tenants, sessions, configuration | the first |
 //! | any other | that of its user, as its login says, which the leader checks |
 //!
 //! Never here: who may do what, and answers.
@@ -15,7 +15,6 @@ use std::cell::RefCell;
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
-use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,7 +32,7 @@ use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use postroad_model::Principal;
 use postroad_net::Place;
-use postroad_security::{Door, TOKEN_PREFIX};
+use postroad_security::{Door, TOKEN_PREFIX, Text};
 use tokio::sync::{mpsc, watch};
 
 use super::server::{serve_connection, token_of};
@@ -53,7 +52,8 @@ const OWN: u16 = 0;
 const OF_STORE: &str = "/store/";
 
 /// The documents and the configuration are changed in the first store.
-const OF_FIRST: [&str; 6] = ["users", "tokens", "tenants", "session", "sessions", "configuration"];
+const OF_FIRST: [&str; 7] =
+    ["users", "tokens", "access-keys", "tenants", "session", "sessions", "configuration"];
 
 /// The answer of a leader, or of this node in place of it.
 type Answer = Response<Either<Incoming, Full<Bytes>>>;
@@ -63,8 +63,8 @@ pub struct HttpEntry {
     entry: Rc<ClientEntry>,
     door: watch::Receiver<Arc<Door>>,
     keys: KeyRing,
-    /// The file of access keys.
-    access_keys: Arc<Path>,
+    /// The text of access keys.
+    access_keys: Text,
     /// Connections about this node, which its first store answers whether it leads or not.
     own: mpsc::Sender<(std::net::TcpStream, SocketAddr)>,
 }
@@ -80,7 +80,7 @@ impl HttpEntry {
     /// Beside that of other clients.
     pub fn new(
         entry: Rc<ClientEntry>,
-        (door, access_keys): (watch::Receiver<Arc<Door>>, Arc<Path>),
+        (door, access_keys): (watch::Receiver<Arc<Door>>, Text),
         own: mpsc::Sender<(std::net::TcpStream, SocketAddr)>,
     ) -> HttpEntry {
         HttpEntry { entry, door, keys: KeyRing::default(), access_keys, own }

@@ -21,7 +21,7 @@ mod wire;
 pub use entry::HttpEntry;
 pub use push::{Network, Networks, PushOptions, PushPart, drive, push_parts};
 pub use server::{HttpSocket, welcome};
-pub use sqs::{ACCESS_KEYS_FILE, SqsOptions, is_meant as is_sqs};
+pub use sqs::{SqsOptions, is_meant as is_sqs};
 pub use store_request::{other_store, store_requests};
 pub use webhook::{SpanPoster, webhooks};
 pub use wire::Origins;

@@ -3,16 +3,15 @@
 
 use std::cell::RefCell;
 use std::net::IpAddr;
-use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
-use postroad_security::{AccessKeys, Door, FailedLogin};
+use postroad_security::{AccessKeys, Door, FailedLogin, Text, TextStamp};
 use postroad_sqs::{Code, Credentials, Signed, SqsError};
 
 use super::now_ms;
 
-/// How often the file of access keys is looked at.
+/// How often the text of access keys is looked at.
 const LOOKED_AT_EVERY: Duration = Duration::from_secs(1);
 
 /// The access keys, as they were read last.
@@ -22,8 +21,7 @@ pub struct KeyRing(RefCell<Option<Read>>);
 #[derive(Clone)]
 struct Read {
     keys: Arc<AccessKeys>,
-    /// Of the file: when it was changed, and its length.
-    state: Option<(SystemTime, u64)>,
+    stamp: TextStamp,
     at: Instant,
 }
 
@@ -36,7 +34,7 @@ impl KeyRing {
         &self,
         (request, peer): (&Signed<'_>, IpAddr),
         door: &Door,
-        file: &Arc<Path>,
+        text: &Text,
     ) -> Result<Option<String>, SqsError> {
         let Some(credentials) = Credentials::of(request)? else {
             return match door.asks() {
@@ -46,7 +44,7 @@ impl KeyRing {
                 )),
             };
         };
-        let keys = self.keys(file).await?;
+        let keys = self.keys(text).await?;
         let checked = check(&keys, &credentials, request, door);
         if let Err(error) = &checked {
             let (key, reason) = (Some(&*credentials.key_id), &*error.message);
@@ -58,14 +56,14 @@ impl KeyRing {
     /// All access keys.
     ///
     /// # Errors
-    /// The file cannot be read.
-    pub async fn keys(&self, file: &Arc<Path>) -> Result<Arc<AccessKeys>, SqsError> {
+    /// The text cannot be read.
+    pub async fn keys(&self, text: &Text) -> Result<Arc<AccessKeys>, SqsError> {
         let known = self.0.borrow().clone();
         if let Some(read) = known.as_ref().filter(|read| read.at.elapsed() < LOOKED_AT_EVERY) {
             return Ok(read.keys.clone());
         }
-        let file = file.clone();
-        let read = tokio::task::spawn_blocking(move || look_at(&file, known)).await;
+        let text = text.clone();
+        let read = tokio::task::spawn_blocking(move || look_at(&text, known)).await;
         let read = read.map_err(|error| error.to_string()).and_then(|read| read);
         let read = read.map_err(|error| {
             tracing::error!(error, "the access keys cannot be read");
@@ -98,12 +96,11 @@ fn check(
     }
 }
 
-fn look_at(file: &Path, known: Option<Read>) -> Result<Read, String> {
-    let at = Instant::now();
-    let state = std::fs::metadata(file).ok().and_then(|data| Some((data.modified().ok()?, data.len())));
-    if let Some(known) = known.filter(|known| known.state == state) {
+fn look_at(text: &Text, known: Option<Read>) -> Result<Read, String> {
+    let (at, stamp) = (Instant::now(), text.stamp());
+    if let Some(known) = known.filter(|known| known.stamp == stamp) {
         return Ok(Read { at, ..known });
     }
-    let keys = AccessKeys::load(file).map_err(|error| error.to_string())?;
-    Ok(Read { keys: Arc::new(keys), state, at })
+    let keys = AccessKeys::load(text).map_err(|error| error.to_string())?;
+    Ok(Read { keys: Arc::new(keys), stamp, at })
 }

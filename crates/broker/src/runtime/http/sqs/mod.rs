@@ -6,7 +6,6 @@ mod moving;
 mod queues;
 
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -22,7 +21,7 @@ use postroad_model::portable::uuid_text;
 use postroad_model::{
     ConnectionId, Destination, LeaseAnswer, LeaseEvent, Principal, QueueDescription, Ticket,
 };
-use postroad_security::Door;
+use postroad_security::{Door, Text};
 use postroad_sqs::{
     Action, Call, Code, Protocol, Settings, Signed, SqsError, answer_xml, error_xml, queue_url,
 };
@@ -34,9 +33,6 @@ use super::bodies::Room;
 use super::client::{FrontClient, Fronts};
 use super::push::PushHub;
 
-/// The file of access keys in the data directory.
-pub const ACCESS_KEYS_FILE: &str = "access-keys";
-
 /// A request's body arrives within this time.
 const BODY_WITHIN: Duration = Duration::from_secs(30);
 
@@ -46,17 +42,16 @@ const BODY_BYTES_MAX: usize = 8 << 20;
 /// Options of all requests.
 #[derive(Clone, Debug)]
 pub struct SqsOptions {
-    /// The file of access keys.
-    pub access_keys: Arc<Path>,
+    /// The text of access keys.
+    pub access_keys: Text,
     /// The message move tasks that are under way, by their handles.
     pub tasks: moving::Tasks,
 }
 
 impl SqsOptions {
-    /// Of the broker over this data directory, started now.
-    pub fn new(data: &Path) -> SqsOptions {
-        let file: PathBuf = data.join(ACCESS_KEYS_FILE);
-        SqsOptions { access_keys: file.into(), tasks: moving::Tasks::default() }
+    /// Of a broker with these access keys, started now.
+    pub fn new(access_keys: Text) -> SqsOptions {
+        SqsOptions { access_keys, tasks: moving::Tasks::default() }
     }
 }
 

@@ -62,6 +62,21 @@ class DocumentsTest {
         assertThrows(JMSSecurityException.class, () -> use(node, user, password, "refused"), user);
     }
 
+    /** Lists the queues by SQS, with curl's signature of version 4, until the answer has this status. */
+    private static void awaitSqs(Node node, String key, String secret, String status) throws Exception {
+        for (long end = System.currentTimeMillis() + Cluster.WITHIN_MS;;) {
+            Process curl = new ProcessBuilder("curl", "--silent", "--max-time", "20", "--output", "/dev/null", "--write-out", "%{http_code}",
+                    "--aws-sigv4", "aws:amz:us-east-1:sqs", "--user", key + ":" + secret, "--header", "Content-Type: application/x-amz-json-1.0",
+                    "--header", "X-Amz-Target: AmazonSQS.ListQueues", "--data", "{}", node.httpUrl() + "/").start();
+            String got = new String(curl.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
+            if (got.equals(status)) {
+                return;
+            }
+            assertTrue(System.currentTimeMillis() < end, node.name + " answers " + got + " in place of " + status);
+            Thread.sleep(100);
+        }
+    }
+
     private static boolean hasImported(Node node) {
         try {
             return node.hasLogged("imported into the cluster from the files of this node");
@@ -92,6 +107,10 @@ class DocumentsTest {
             String token = only(leader.ctl("token", "new", "bob"));
             String revoked = only(leader.ctl("token", "new", "bob"));
             leader.ctl("token", "revoke", revoked.split("_")[1]);
+            String[] key = leader.ctl("key", "new", "--user", "bob").split("\\s+|=");
+            String deleted = leader.ctl("key", "new", "--user", "bob").split("\\s+|=")[1];
+            leader.ctl("key", "delete", deleted);
+            awaitSqs(leader, key[1], key[3], "200");
             String gones = only(leader.ctl("user", "add", "gone", "--generate"));
             String tenant = leader.ctl("tenant", "add", "acme", "--queues-max", "7", "--json");
             Matcher password = PASSWORD.matcher(tenant);
@@ -119,6 +138,9 @@ class DocumentsTest {
             use(next, "root", "secret", "after");
             assertRefused(next, "gone", gones);
             assertRefused(next, "bob", revoked);
+            awaitSqs(next, key[1], key[3], "200");
+            awaitSqs(next, deleted, key[3], "403");
+            assertEquals(key[1] + "  bob", next.ctl("key", "list").strip());
             String shown = next.ctl("tenant", "show", "acme");
             assertTrue(Pattern.compile("queues_max .* of 7").matcher(shown).find(), shown);
             String routes = next.ctl("routes");
