@@ -45,7 +45,7 @@ pub enum Ctl {
     /// Show the broker, drain it, or end the draining.
     Broker(broker::BrokerStateArguments),
     /// List queues and durable subscriptions with their counts.
-    Queues(QueuesArguments),
+    Queues(FilteredArguments),
     /// List durable subscriptions, and delete them.
     Subscriptions(subscriptions::SubscriptionsArguments),
     /// Show the policy in force for a queue or topic, and where it comes from.
@@ -61,11 +61,11 @@ pub enum Ctl {
     /// List consumers, of one queue or all.
     Consumers(ConsumersArguments),
     /// List sessions of clients with consumers or producers.
-    Sessions(clients::FilteredArguments),
+    Sessions(FilteredArguments),
     /// List producers that clients have announced, of one destination or all.
     Producers(clients::OfDestinationArguments),
     /// List topics, with the number of their bindings.
-    Topics(clients::FilteredArguments),
+    Topics(FilteredArguments),
     /// List queues and subscriptions that topics feed, of one topic or all.
     Bindings(clients::OfTopicArguments),
     /// List scheduled messages in the order in which they are due, show one, or delete it.
@@ -74,7 +74,7 @@ pub enum Ctl {
     Bridges(ListArguments),
     /// List messages that came, are there, and left, by queue and in all; their difference must be
     /// 0.
-    Ledger(QueuesArguments),
+    Ledger(FilteredArguments),
     /// List alerts that are pending or fire.
     Alerts(ListArguments),
     /// List the last changes that operators made, and failed logins, the newest first.
@@ -163,14 +163,21 @@ pub enum RoutesCommand {
     Test(routes::TestArguments),
 }
 
-/// Which queues.
+/// Which rows.
 #[derive(Debug, Args)]
-pub struct QueuesArguments {
-    /// Only queues whose name contains this text.
+pub struct FilteredArguments {
+    /// Only rows whose name contains this text.
     #[arg(long, value_name = "TEXT")]
     filter: Option<String>,
     #[command(flatten)]
     list: ListArguments,
+}
+
+impl FilteredArguments {
+    /// The part of the query that it is.
+    fn query(&self) -> [(&'static str, Option<&str>); 1] {
+        [("filter", self.filter.as_deref())]
+    }
 }
 
 /// Which destination.
@@ -382,10 +389,7 @@ pub fn options_last(line: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
 /// It does not run, or says why not.
 pub fn run(ctl: &Ctl) -> anyhow::Result<()> {
     match ctl {
-        Ctl::Queues(QueuesArguments { filter, list }) => {
-            let query = [("filter", filter.as_deref())];
-            print_rows(list, QUEUES, "/api/v1/queues", &query, with_state)
-        }
+        Ctl::Queues(of) => print_rows(&of.list, QUEUES, "/api/v1/queues", &of.query(), with_state),
         Ctl::Subscriptions(arguments) => subscriptions::run(arguments),
         Ctl::Policy(arguments) => print_policy(arguments),
         Ctl::Stores(list) => print(list, STORES, "/api/v1/stores", &[], None),

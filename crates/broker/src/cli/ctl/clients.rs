@@ -4,7 +4,7 @@ use clap::Args;
 use serde_json::Value;
 
 use super::table::Column;
-use super::{ListArguments, print, print_rows};
+use super::{FilteredArguments, print, print_rows};
 
 const SESSIONS: &[Column] = &[
     Column::text("SESSION", "session"),
@@ -36,16 +36,6 @@ const BINDINGS: &[Column] = &[
     Column::text("SELECTOR", "selector"),
 ];
 
-/// Which rows.
-#[derive(Debug, Args)]
-pub struct FilteredArguments {
-    /// Only names that contain this text.
-    #[arg(long, value_name = "TEXT")]
-    filter: Option<String>,
-    #[command(flatten)]
-    list: ListArguments,
-}
-
 /// Whose producers.
 #[derive(Debug, Args)]
 pub struct OfDestinationArguments {
@@ -66,21 +56,21 @@ pub struct OfTopicArguments {
     of: FilteredArguments,
 }
 
-pub fn sessions(FilteredArguments { filter, list }: &FilteredArguments) -> anyhow::Result<()> {
-    print(list, SESSIONS, "/api/v1/sessions", &[("filter", filter.as_deref())], None)
+pub fn sessions(of: &FilteredArguments) -> anyhow::Result<()> {
+    print(&of.list, SESSIONS, "/api/v1/sessions", &of.query(), None)
 }
 
-pub fn topics(FilteredArguments { filter, list }: &FilteredArguments) -> anyhow::Result<()> {
-    print(list, TOPICS, "/api/v1/topics", &[("filter", filter.as_deref())], None)
+pub fn topics(of: &FilteredArguments) -> anyhow::Result<()> {
+    print(&of.list, TOPICS, "/api/v1/topics", &of.query(), None)
 }
 
 pub fn producers(OfDestinationArguments { destination, of }: &OfDestinationArguments) -> anyhow::Result<()> {
-    let query = [("destination", destination.as_deref()), ("filter", of.filter.as_deref())];
+    let query = [("destination", destination.as_deref()), of.query()[0]];
     print(&of.list, PRODUCERS, "/api/v1/producers", &query, None)
 }
 
 pub fn bindings(OfTopicArguments { topic, of }: &OfTopicArguments) -> anyhow::Result<()> {
-    let query = [("destination", topic.as_deref()), ("filter", of.filter.as_deref())];
+    let query = [("destination", topic.as_deref()), of.query()[0]];
     print_rows(&of.list, BINDINGS, "/api/v1/bindings", &query, with_selector)
 }
 

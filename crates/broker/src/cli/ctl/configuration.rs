@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::http::{BrokerArguments, Method, request};
 use super::table::{Column, Table};
-use super::{ListArguments, print, print_rows};
+use super::{FilteredArguments, ListArguments, print, print_rows};
 
 const SETTINGS: &[Column] = &[
     Column::whole("KEY", "key"),
@@ -38,7 +38,7 @@ const VERSIONS: &[Column] = &[
 #[derive(Debug, Subcommand)]
 pub enum ConfigurationCommand {
     /// List the settings in force, and where each comes from.
-    Get(GetArguments),
+    Get(FilteredArguments),
     /// List the changes that the configuration file would make to the settings in force.
     Diff(AnswerArguments),
     /// List the changes that another file would make, and which of them need a restart.
@@ -50,16 +50,6 @@ pub enum ConfigurationCommand {
     Reload(ReloadArguments),
     /// List the versions that have been in force, or print one of them.
     History(HistoryArguments),
-}
-
-/// Which settings.
-#[derive(Debug, Args)]
-pub struct GetArguments {
-    /// Only keys that contain this text.
-    #[arg(long, value_name = "TEXT")]
-    filter: Option<String>,
-    #[command(flatten)]
-    list: ListArguments,
 }
 
 /// Which broker, and how to print.
@@ -107,9 +97,8 @@ pub struct HistoryArguments {
 
 pub fn run(command: &ConfigurationCommand) -> anyhow::Result<()> {
     match command {
-        ConfigurationCommand::Get(GetArguments { filter, list }) => {
-            let query = [("filter", filter.as_deref())];
-            print_rows(list, SETTINGS, "/api/v1/configuration", &query, with_follows)
+        ConfigurationCommand::Get(of) => {
+            print_rows(&of.list, SETTINGS, "/api/v1/configuration", &of.query(), with_follows)
         }
         ConfigurationCommand::Diff(answer)
         | ConfigurationCommand::Reload(ReloadArguments { dry_run: true, answer }) => {

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::http::{Method, request};
 use super::table::{Column, Table};
-use super::{ListArguments, QueuesArguments, print_rows, stores_asked};
+use super::{FilteredArguments, ListArguments, print_rows, stores_asked};
 
 const COLUMNS: &[Column] = &[
     Column::text("QUEUE", "name"),
@@ -25,17 +25,17 @@ const COLUMNS: &[Column] = &[
 const QUEUES_PATH: &str = "/api/v1/queues";
 
 /// Prints the rows of queues, and the last check of all, of each store.
-pub fn print(QueuesArguments { filter, list }: &QueuesArguments) -> anyhow::Result<()> {
-    for store in stores_asked(list, QUEUES_PATH) {
-        let list = ListArguments { broker: list.broker.of_store(store), ..list.clone() };
-        print_store(filter.as_deref(), &list)?;
+pub fn print(of: &FilteredArguments) -> anyhow::Result<()> {
+    for store in stores_asked(&of.list, QUEUES_PATH) {
+        let list = ListArguments { broker: of.list.broker.of_store(store), ..of.list.clone() };
+        print_store(&of.query(), &list)?;
     }
     Ok(())
 }
 
 /// Prints those of one store.
-fn print_store(filter: Option<&str>, list: &ListArguments) -> anyhow::Result<()> {
-    print_rows(list, COLUMNS, QUEUES_PATH, &[("filter", filter)], row)?;
+fn print_store(query: &[(&str, Option<&str>)], list: &ListArguments) -> anyhow::Result<()> {
+    print_rows(list, COLUMNS, QUEUES_PATH, query, row)?;
     let all = request(&list.broker, Method::Get, "/api/v1/ledger", None)?;
     let mut out = std::io::stdout().lock();
     let ListArguments { json, .. } = list;

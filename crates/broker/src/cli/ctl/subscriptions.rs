@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::http::{BrokerArguments, Method, encoded, request};
 use super::table::Column;
-use super::{QueuesArguments, print_rows, with_state};
+use super::{FilteredArguments, print_rows, with_state};
 
 const COLUMNS: &[Column] = &[
     Column::whole("SUBSCRIPTION", "subscription"),
@@ -26,7 +26,7 @@ pub struct SubscriptionsArguments {
     #[command(subcommand)]
     command: Option<SubscriptionsCommand>,
     #[command(flatten)]
-    list: QueuesArguments,
+    list: FilteredArguments,
 }
 
 #[derive(Debug, Subcommand)]
@@ -59,8 +59,7 @@ fn with_link(subscription: &Value) -> Value {
 
 pub fn run(SubscriptionsArguments { command, list }: &SubscriptionsArguments) -> anyhow::Result<()> {
     let Some(SubscriptionsCommand::Delete(of)) = command else {
-        let query = [("filter", list.filter.as_deref())];
-        return print_rows(&list.list, COLUMNS, "/api/v1/subscriptions", &query, with_link);
+        return print_rows(&list.list, COLUMNS, "/api/v1/subscriptions", &list.query(), with_link);
     };
     let path = format!("/api/v1/subscriptions/{}", encoded(&of.name));
     request(&of.broker, Method::Delete, &path, None)?;
