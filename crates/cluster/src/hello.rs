@@ -8,6 +8,7 @@
 //!                │ since u64 │ length u16 │ members │ damage: length u16 and UTF-8
 //!                │ from version 7 on: space u8 ([`DiskSpace`])
 //!                │ weight u8, from version 8 on
+//!                │ nothing, from version 9 on: it takes notices of [`crate::LeaveNotice`]
 //!                │ fields of later versions
 //! then:          HMAC-SHA-256 by the secret over the own hello and the peer's, 32 bytes
 //! then:          verdict u8 │ term u64 │ forward key 32, unless one has no number yet
@@ -30,13 +31,16 @@ use crate::level::{Level, Levels};
 use crate::members::{MEMBERS_BYTES_MAX, Members};
 use crate::space::DiskSpace;
 
-const VERSION: u8 = 8;
+const VERSION: u8 = 9;
 /// Hellos of earlier versions are not read.
 const OLDEST_VERSION: u8 = 6;
 /// From this version on a node says how much space it has.
 const SPACE_VERSION: u8 = 7;
 /// From this version on a node says its share of the leaders.
 const WEIGHT_VERSION: u8 = 8;
+
+/// From this version on a node asks the leader before it leaves a damaged store.
+const LEAVE_VERSION: u8 = 9;
 
 /// Bytes of the random part.
 pub const NONCE_BYTES: usize = 16;
@@ -153,6 +157,8 @@ pub struct Hello {
     pub space: Option<DiskSpace>,
     /// Its share of the leaders.
     pub weight: Weight,
+    /// It asks the leader before it leaves a damaged store, and answers others that ask.
+    pub asks_to_leave: bool,
 }
 
 /// The use of a connection.
@@ -311,6 +317,7 @@ impl Hello {
             damage,
             space,
             weight,
+            asks_to_leave: LEAVE_VERSION <= got,
         })
     }
 
@@ -425,6 +432,7 @@ mod tests {
             damage: if node == 2 { "damaged".to_owned() } else { String::new() },
             space: Some(DiskSpace::Low),
             weight: if node == 2 { Weight::MAX } else { Weight::default() },
+            asks_to_leave: true,
         }
     }
 
@@ -473,7 +481,7 @@ mod tests {
     #[test]
     fn hellos_of_versions_before_lack_what_came_later() {
         let bytes = hello(2).encode();
-        let weightless = Hello { weight: Weight::default(), ..hello(2) };
+        let weightless = Hello { weight: Weight::default(), asks_to_leave: false, ..hello(2) };
         for (version, lacks, want) in
             [(OLDEST_VERSION, 2, Hello { space: None, ..weightless.clone() }), (SPACE_VERSION, 1, weightless)]
         {

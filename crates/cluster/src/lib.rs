@@ -18,6 +18,7 @@ mod guard;
 mod handed;
 mod hello;
 mod journal_log;
+mod leave;
 mod level;
 mod log;
 mod members;
@@ -45,6 +46,7 @@ pub use hello::{
     verify,
 };
 pub use journal_log::{JournalLog, JournalLogError, META_PARTITION};
+pub use leave::{GRANT_MS, LeaveNotice, LeaveTurns, others_are_majority};
 pub use level::{Level, Levels};
 pub use log::{EntryLog, LogError};
 pub use members::{

@@ -671,10 +671,11 @@ impl<D: Disk> LogWriter<D> {
     }
 
     /// Orders that the next sealed segment is read for damage, unless one is being read. Call it
-    /// now and then: all of them are read in turn.
-    pub fn scrub(&mut self) {
-        let walk = self.scrub.next_walk(&self.journal);
-        self.jobs.extend(walk.map(Job::Scrub));
+    /// now and then: all of them are read in turn. Returns how many there are, if it was ordered.
+    pub fn scrub(&mut self) -> Option<usize> {
+        let walk = self.scrub.next_walk(&self.journal)?;
+        self.jobs.push_back(Job::Scrub(walk));
+        Some(self.journal.segments().count())
     }
 
     /// The next damaged place that was found and not reported yet, with file and offset.

@@ -56,6 +56,9 @@ const WORKERS: [WorkerKind; 5] = [
 /// Interval in which a sealed segment is read for damage: with 64 MiB to each, 90 GB a day.
 const SCRUB_EVERY: Duration = Duration::from_secs(60);
 
+/// The same while damage is suspected.
+const SCRUB_SUSPECTED_EVERY: Duration = Duration::from_millis(20);
+
 /// Messages that are confirmed within this time after the directory was removed are lost with it.
 const PLACE_EVERY: Duration = Duration::from_secs(1);
 
@@ -259,6 +262,14 @@ impl JournalDoor {
         Some((term, replica.shared_with(runs, last).unwrap_or_default(), replica.members().clone()))
     }
 
+    /// Reads all sealed segments for damage, from now on and without a pause.
+    pub fn suspect_damage(&self) {
+        if let Ok(mut writing) = self.writing.lock() {
+            writing.scrubs = Scrubs { next_at: Instant::now(), suspected: usize::MAX };
+        }
+        self.waker.wake();
+    }
+
     /// Has the journal serve these rings.
     pub fn attach(&self, links: JournalLinks) {
         if let Ok(mut writing) = self.writing.lock() {
@@ -322,7 +333,7 @@ pub fn start(
         sync_within,
         seal_at,
         thread_looks_at: Instant::now(),
-        scrub_at: Instant::now() + SCRUB_EVERY,
+        scrubs: Scrubs { next_at: Instant::now() + SCRUB_EVERY, suspected: 0 },
         place_at: Instant::now(),
         groups: groups.clone(),
         reported,
@@ -452,7 +463,7 @@ fn serve(writing: &Mutex<Writing>, stop: &AtomicBool) {
         let until = [turn.retry_at, turn.sync_at, turn.seal_at, ends_at.filter(|_| in_time), participant_at]
             .into_iter()
             .flatten()
-            .fold(turn.scrub_at.min(turn.place_at), Instant::min);
+            .fold(turn.scrubs.next_at.min(turn.place_at), Instant::min);
         turn.thread_looks_at = until;
         drop(turn);
         rest(until);
@@ -462,6 +473,13 @@ fn serve(writing: &Mutex<Writing>, stop: &AtomicBool) {
 /// Sleeps until there is something to do. A wake-up that comes earlier is kept, so none is missed.
 fn rest(until: Instant) {
     thread::park_timeout(until.saturating_duration_since(Instant::now()));
+}
+
+/// When sealed segments are read for damage.
+struct Scrubs {
+    next_at: Instant,
+    /// Segments that are to be read without a pause, as damage is suspected.
+    suspected: usize,
 }
 
 struct Writing {
@@ -480,7 +498,7 @@ struct Writing {
     seal_at: Option<Instant>,
     /// When its thread, which rests, looks at these times by itself.
     thread_looks_at: Instant,
-    scrub_at: Instant,
+    scrubs: Scrubs,
     /// When it is looked whether the directory is where it was.
     place_at: Instant,
     /// How many groups were written, for those who give way to them.
@@ -542,9 +560,12 @@ impl Writing {
             );
         }
         let now = Instant::now();
-        if self.scrub_at <= now {
-            self.scrub_at = now + SCRUB_EVERY;
-            self.writer.scrub();
+        if self.scrubs.next_at <= now {
+            if let Some(all) = self.writer.scrub() {
+                self.scrubs.suspected = self.scrubs.suspected.min(all).saturating_sub(1);
+            }
+            let pause = if self.scrubs.suspected == 0 { SCRUB_EVERY } else { SCRUB_SUSPECTED_EVERY };
+            self.scrubs.next_at = now + pause;
         }
     }
 

@@ -3,6 +3,7 @@
 //! ```text
 //!  found at the start ──────────────────────────────────────────┐
 //!  found while it follows ── others are a majority without it ──┼──▶ written down ─▶ restart
+//!                            and the leader grants it            │
 //!  found while it leads ──── another one leads ─────────────────┘         │
 //!       damaged files go to damaged-N, and stay ◀─────────────────────────┘
 //!       an empty store, which does not vote ─▶ a copy fills it ─▶ damaged-N is removed
@@ -17,7 +18,9 @@ use std::fs::{self, File};
 use std::path::Path;
 
 use anyhow::Context;
-use postroad_cluster::{EntryId, GroupError, JournalLogError, Members, NodeId, VoteError, VoteFile};
+use postroad_cluster::{
+    EntryId, GroupError, JournalLogError, Members, NodeId, VoteError, VoteFile, others_are_majority,
+};
 use postroad_journal::{DamageKind, OpenError, ReadError, RealDisk, Recovered, is_journal_name};
 use postroad_store::{LAYOUT_FILE, StoreError};
 
@@ -205,7 +208,7 @@ pub fn remove_aside(data: &Path, damage: &Damage) {
 /// have a whole store.
 pub fn others_suffice(members: &Members, own: NodeId, reached: &[NodeId]) -> bool {
     let others = members.voters.iter().filter(|node| **node != own && reached.contains(node)).count();
-    !members.voters.contains(&own) || members.majority() <= others
+    others_are_majority(members, own, others)
 }
 
 #[cfg(test)]

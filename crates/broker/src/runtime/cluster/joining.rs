@@ -246,6 +246,7 @@ mod tests {
             damage,
             space: None,
             weight: Default::default(),
+            asks_to_leave: true,
         }
     }
 

@@ -26,6 +26,7 @@ mod entry_login;
 mod forward;
 mod identity;
 mod joining;
+mod leaving;
 mod newcomer;
 mod node_port;
 mod opening;

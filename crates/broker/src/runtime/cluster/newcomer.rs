@@ -340,6 +340,7 @@ impl Asks<'_> {
             purpose: Purpose::Join,
             joined: false,
             weight: options.weight,
+            asks_to_leave: true,
         };
         let peer = prove_each_other(&options.secret, (&wire, None), &mut hello, None)?;
         let asker = Asker::new(&options.node, &options.listen, &self.identity);

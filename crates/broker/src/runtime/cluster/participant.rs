@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
-use postroad_cluster::{DiskSpace, Message, NodeId, Role, Term};
+use postroad_cluster::{DiskSpace, LeaveNotice, LeaveTurns, Message, NodeId, Role, Term};
 use postroad_core::{Partition, decode_record, documents};
 use postroad_journal::RealDisk;
 use postroad_model::{Effect, PartitionId};
@@ -26,6 +26,7 @@ use crate::runtime::cluster::space;
 use crate::runtime::cluster::steward::{Group, Step};
 use crate::runtime::cluster::store_members::next_change;
 use crate::runtime::cluster::view::{Shown, Successor};
+use crate::runtime::ticks_ms;
 
 /// A leader is replaced after 10 to 20 of these without a word of it.
 const TICK: Duration = Duration::from_millis(50);
@@ -66,6 +67,8 @@ pub struct Participant {
     untold_ticks: u32,
     /// The node that is to lead in place of this one, once clients have finished.
     successor: Option<Successor>,
+    /// Turns of nodes that leave damaged stores, while this one leads.
+    leave_turns: Option<LeaveTurns>,
     /// The process ends: a failure of the replica is no reason to begin again.
     ends: bool,
 }
@@ -95,6 +98,7 @@ impl Participant {
             handed_over_at: None,
             untold_ticks: 0,
             successor: None,
+            leave_turns: None,
             ends: false,
         }
     }
@@ -158,6 +162,7 @@ impl Participant {
         if ticks {
             let heir = self.see_to_members(writer);
             self.see_to_damage(writer);
+            self.answer_leavers(writer);
             self.successor = self.see_to_space(writer).or(heir);
             self.publish_documents();
         }
@@ -202,7 +207,9 @@ impl Participant {
         let status = replica.status();
         match status.group.role {
             Role::Follower { leader: Some(leader) }
-                if whole.contains(&leader) && others_suffice(members, own, &whole) =>
+                if whole.contains(&leader)
+                    && others_suffice(members, own, &whole)
+                    && self.may_leave(leader) =>
             {
                 self.leave_damaged(&place);
             }
@@ -214,6 +221,35 @@ impl Participant {
                 writer.leadership().hand_over(Some(next));
             }
             _ => {}
+        }
+    }
+
+    /// Whether the leader grants that this node leaves its store; asks for it otherwise. Leaders of
+    /// versions before do not answer.
+    fn may_leave(&self, leader: NodeId) -> bool {
+        let Some(peer) = self.shared.peers().find(leader) else { return false };
+        let may = !peer.leaving.takes_notices() || peer.leaving.is_granted();
+        if !may {
+            peer.tell(&LeaveNotice::Asks.notice());
+        }
+        may
+    }
+
+    /// A leader lets nodes with damaged stores leave these one after the other.
+    fn answer_leavers(&mut self, writer: &LogWriter<RealDisk>) {
+        let Some(replica) = writer.replica().filter(|replica| replica.leads_now().is_some()) else {
+            self.leave_turns = None;
+            return;
+        };
+        let (now_ms, whole) = (ticks_ms(), self.shared.peers().reached_whole());
+        let turns = self.leave_turns.get_or_insert_with(|| LeaveTurns::new(now_ms));
+        turns.look(&whole, now_ms);
+        let group = (replica.members(), self.shared.own());
+        for peer in self.shared.peers().all().iter().filter(|peer| peer.leaving.take_question()) {
+            if turns.grant(peer.node, group, &whole, now_ms) {
+                tracing::warn!(node = peer.node.get(), "a node leaves its damaged store, to be filled");
+                peer.tell(&LeaveNotice::Granted.notice());
+            }
         }
     }
 

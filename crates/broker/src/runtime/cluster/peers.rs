@@ -32,6 +32,7 @@ use crate::runtime::cluster::ClusterOptions;
 use crate::runtime::cluster::copy::Outgoing;
 use crate::runtime::cluster::forward::{ForwardedClients, ForwardedIntake};
 use crate::runtime::cluster::joining::Membership;
+use crate::runtime::cluster::leaving::{PeerLeaving, takes_notice};
 use crate::runtime::cluster::newcomer::{self, Admitted, Askers};
 use crate::runtime::cluster::node_port::NodePort;
 use crate::runtime::cluster::space::PeerSpace;
@@ -93,6 +94,8 @@ pub struct Peer {
     pub damaged: AtomicBool,
     /// The space of its disk, as it said last.
     pub space: PeerSpace,
+    /// Notices about leaving a damaged store.
+    pub leaving: PeerLeaving,
     /// Whether there is a connection.
     pub connected: AtomicBool,
     /// Connections since the start.
@@ -121,6 +124,7 @@ impl Peer {
             damage: Mutex::default(),
             damaged: AtomicBool::new(false),
             space: PeerSpace::default(),
+            leaving: PeerLeaving::default(),
             connected: AtomicBool::new(false),
             sockets: AtomicU64::new(0),
             sent_bytes: AtomicU64::new(0),
@@ -155,14 +159,21 @@ impl Peer {
 
     /// Says how much space this node has, if the peer takes such notices.
     fn tell_space(&self, space: DiskSpace) {
-        if self.space.is_told() && self.connected.load(Ordering::Acquire) {
-            let notice = Bytes::copy_from_slice(&space.notice());
-            let length = notice.len() as u64;
-            self.queued_bytes.fetch_add(length, Ordering::AcqRel);
-            // It is said again in a second.
-            if self.queue.try_send(Post::Message(notice)).is_err() {
-                self.queued_bytes.fetch_sub(length, Ordering::AcqRel);
-            }
+        if self.space.is_told() {
+            self.tell(&space.notice());
+        }
+    }
+
+    /// Sends a notice, if there is a connection and room. All of them are said again.
+    pub fn tell(&self, notice: &[u8]) {
+        if !self.connected.load(Ordering::Acquire) {
+            return;
+        }
+        let notice = Bytes::copy_from_slice(notice);
+        let length = notice.len() as u64;
+        self.queued_bytes.fetch_add(length, Ordering::AcqRel);
+        if self.queue.try_send(Post::Message(notice)).is_err() {
+            self.queued_bytes.fetch_sub(length, Ordering::AcqRel);
         }
     }
 
@@ -499,6 +510,7 @@ pub fn start(
         damage: String::new(),
         space: None,
         weight: options.weight,
+        asks_to_leave: true,
     };
     let tls = options.tls.as_ref().map(NodeTls::load).transpose().context("cluster.tls")?;
     let (secret, sent_by) = (options.secret.clone(), membership.clone());
@@ -683,6 +695,7 @@ fn introduce(
     if let Some(known) = shared.peers.find(peer.node) {
         known.note_damage(&peer);
         known.space.introduced(peer.space);
+        known.leaving.introduced(peer.asks_to_leave);
     }
     // The key is for proven nodes alone.
     wire.write_frame(&[&ours.encode()[..], &shared.intake.key()].concat())?;
@@ -760,13 +773,8 @@ fn read_all(shared: &Shared, peer: &Peer, wire: &Wire) {
     let reason = loop {
         let frame = match wire.read_frame(MESSAGE_BYTES_MAX) {
             Ok(frame) if frame.is_empty() => continue,
-            Ok(frame) => match DiskSpace::of_notice(&frame) {
-                Some(space) => {
-                    peer.space.set(space);
-                    continue;
-                }
-                None => frame,
-            },
+            Ok(frame) if takes_notice(&frame, &peer.space, &peer.leaving) => continue,
+            Ok(frame) => frame,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 break format!("it was silent for {} seconds", SILENCE_MAX.as_secs());
             }

@@ -114,7 +114,11 @@ impl Outgoing {
         }
         // The receiver says so once it has checked everything; otherwise it may come again.
         wire.expect_within(KEPT)?;
-        wire.read_frame(0)?;
+        if let Err(error) = wire.read_frame(0) {
+            tracing::warn!(to, %error, "a node did not take a whole copy of this store: it is read for damage");
+            self.door.get().into_iter().for_each(JournalDoor::suspect_damage);
+            return Err(error.into());
+        }
         tracing::info!(to, "a copy of the store was sent");
         *held = None;
         remove(&self.directory());

@@ -187,4 +187,46 @@ class DamageTest {
         send(MESSAGES, MESSAGES + 5);
         receiveAll(MESSAGES + 5);
     }
+
+    @Test
+    @DisplayName("rot that two nodes find at the same moment: one leaves, and the other once that is whole again")
+    void twoNodesThatRotAtOnce() throws Exception {
+        Node leader = cluster.leader();
+        List<Node> damaged = cluster.followers(leader);
+        send(0, MESSAGES);
+        for (Node node : damaged) {
+            node.flip(3_000_000);
+        }
+        long end = System.currentTimeMillis() + 2 * SCRUBBED_WITHIN_MS;
+        for (boolean filled = false; !filled;) {
+            assertTrue(System.currentTimeMillis() < end, () -> "they are not filled\n" + cluster.tails());
+            assertTrue(asideOf(damaged.get(0)).isEmpty() || asideOf(damaged.get(1)).isEmpty(), () -> "both have left\n" + cluster.tails());
+            filled = true;
+            for (Node node : damaged) {
+                filled &= node.hasLogged("the damaged store was filled, and its former files were removed");
+            }
+            Thread.sleep(20);
+        }
+        for (Node node : damaged) {
+            awaitRepair(node, Cluster.WITHIN_MS);
+        }
+        receiveAll(MESSAGES);
+    }
+
+    @Test
+    @DisplayName("a copy of a leader that has rotted itself: it is refused, another node leads, and both are filled")
+    void aCopyOfALeaderThatRotted() throws Exception {
+        Node leader = cluster.leader();
+        Node follower = cluster.followers(leader).get(0);
+        send(0, MESSAGES);
+        kill(follower);
+        follower.flip(3_000_000);
+        // Scrubbing finds it a minute after the start of the leader.
+        leader.flip(5_000_000);
+        follower.start();
+        awaitRepair(follower, SCRUBBED_WITHIN_MS);
+        assertTrue(leader.hasLogged("a node did not take a whole copy of this store: it is read for damage"), leader.tail());
+        awaitRepair(leader, SCRUBBED_WITHIN_MS);
+        receiveAll(MESSAGES);
+    }
 }
