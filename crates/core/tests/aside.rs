@@ -138,3 +138,40 @@ fn a_message_that_comes_both_ways_is_taken_in_once() {
     bench.run("detach 1.1 none\nattach 2.1 #t 0 aside=s");
     assert_eq!(bench.run("send 9 #t o only:s\ncredit 2.1 9"), "ok 2.1<n 2.1<o 2.1<m");
 }
+
+#[test]
+fn what_the_peer_sent_here_and_has_itself_leaves_when_it_is_set_aside() {
+    let of = |peer: &str, there_ms: u64, here_ms: u64| {
+        format!(
+            "o?JMSActiveMQBrokerPath=[{peer}]&JMSPostroadInTime={there_ms}&JMSActiveMQBrokerInTime={here_ms}"
+        )
+    };
+    for (case, message, leaves) in [
+        ("taken in after the subscription began there", of("ID:e", 9001, 90_000), true),
+        ("in the same millisecond", of("ID:e", 9000, 90_000), false),
+        ("before", of("ID:e", 5, 90_000), false),
+        ("of another broker", of("ID:c", 9001, 90_000), false),
+        ("it came long ago, by another clock there", of("ID:e", 9001, 80_000), false),
+        ("without the times", "o?JMSActiveMQBrokerPath=[ID:e]".to_owned(), false),
+    ] {
+        let mut bench = begun();
+        bench.run(&format!("time 2 wall=95000\nsend 9 #t {message}"));
+        let rest = if leaves { String::new() } else { format!(" 2.1<{message}") };
+        assert_eq!(bench.run("attach 2.1 #t 9 aside=s peer:ID:e"), format!("ok 2.1<m 2.1<n{rest}"), "{case}");
+        let mut bench = begun();
+        bench.run(&format!("time 2 wall=95000\nsend 9 #t {message} only:s"));
+        let said = bench.run("attach 2.1 #t 9 aside=s peer:ID:e");
+        assert_eq!(said, format!("ok 2.1<{message} 2.1<m 2.1<n"), "{case}, and it has followed");
+    }
+}
+
+#[test]
+fn a_copy_that_is_not_taken_in_again_does_not_count_as_taken() {
+    let mut bench = Bench::new(settings(1));
+    // It comes before the subscription begins, and by a second link after that.
+    assert_eq!(
+        bench.run("time 1\nsend 9 #t m by-link\nattach 1.1 #t 9 sub=s\nsend 8 #t m by-link"),
+        "ok ok ok"
+    );
+    assert_eq!(bench.run("send 9 #t m only:s"), "1.1<m ok", "the former broker had taken it");
+}

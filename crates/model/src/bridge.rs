@@ -6,6 +6,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::{ConsumerKey, Destination};
 
+/// What [`link_to`] puts ahead of the id of the peer.
+const LINK_TO: &str = "link to ";
+
+/// The name by which consumers of links to this peer take over deliveries in doubt (see
+/// [`crate::Attach::steals`]).
+pub fn link_to(peer_id: &str) -> Arc<str> {
+    format!("{LINK_TO}{peer_id}").into()
+}
+
+/// The id of the peer in a name that [`link_to`] has made.
+pub fn peer_of_link(name: &str) -> Option<&str> {
+    name.strip_prefix(LINK_TO)
+}
+
 /// A count or measure that one connection writes and operators read.
 #[derive(Debug, Default)]
 pub struct Figure(AtomicU64);

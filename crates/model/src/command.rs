@@ -399,7 +399,8 @@ pub enum SettleCause {
     Dropped = 3,
     /// A newer message with the same value took its place.
     Replaced = 4,
-    /// Its queue has left for another partition, and it with the queue.
+    /// Its queue has left for another partition, and it with the queue; or its subscription is set
+    /// aside, and the one at the other broker has the message by its topic.
     Moved = 5,
 }
 

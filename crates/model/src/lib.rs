@@ -43,7 +43,7 @@ pub use ask::{
     Ask, BindingRow, ConnectionRow, ConsumerRow, Inquiry, Order, Page, PageMaker, ProducerRow, Question,
     QueueRow, Row, RowKey, ScheduleRecord, ScheduleRow, SessionRow, SortBy, TopicRow,
 };
-pub use bridge::{Figure, LinkBar, LinkFigures, LinkQueues, LinkedPeer, QueuesOfLink};
+pub use bridge::{Figure, LinkBar, LinkFigures, LinkQueues, LinkedPeer, QueuesOfLink, link_to, peer_of_link};
 pub use command::{
     Binding, Changes, Command, Compression, Durability, LINK_INBOUND, LINK_PREFIX, LeaseEnd, Sent,
     SettleCause, Settlement, Subscription, Urgency,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use postroad_model::{
     Attach, ConsumerKey, ConsumerMode, Delivered, Destination, DestinationKind, Event, PartitionId, Share,
+    link_to,
 };
 use postroad_openwire::network::{FORWARDER_NUMBER, Link};
 
@@ -20,11 +21,6 @@ const HEIRS: u32 = 1 << 30;
 /// The pattern of all queues.
 const ALL: &str = ">";
 
-/// The name by which the consumers of links to this peer take over deliveries in doubt.
-fn name_of(peer: &str) -> Arc<str> {
-    format!("link to {peer}").into()
-}
-
 /// Whether a peer recognises a message of this source that comes again.
 fn is_recognised(link: &Link, target: &Target) -> bool {
     let Target { source, moves, .. } = target;
@@ -33,17 +29,17 @@ fn is_recognised(link: &Link, target: &Target) -> bool {
 }
 
 impl DemandEngine {
-    /// See [`name_of`]; `None` for what may be delivered to anyone when the link is cut.
+    /// See [`link_to`]; `None` for what may be delivered to anyone when the link is cut.
     pub(super) fn heir_of(&self, target: &Target) -> Option<Arc<str>> {
         let link = self.link.as_ref()?;
-        is_recognised(link, target).then(|| name_of(&link.peer_id))
+        is_recognised(link, target).then(|| link_to(&link.peer_id))
     }
 
     /// Attaches a consumer without credit to all queues of each partition: it gets deliveries in
     /// doubt alone, and ends when the peer has answered them.
     pub(super) fn recover(&mut self, events: &mut Vec<Event>) {
         let Some(link) = self.link.as_ref().filter(|link| link.counts_credit) else { return };
-        let (connection, name) = (link.connection, name_of(&link.peer_id));
+        let (connection, name) = (link.connection, link_to(&link.peer_id));
         for partition in 0..link.partitions {
             let (ticket, source) = (self.ticket(), Destination::queue(ALL));
             let number = FORWARDER_NUMBER | HEIRS | u32::from(partition);

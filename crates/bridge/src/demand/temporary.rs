@@ -1,6 +1,6 @@
 //! Temporary destinations of the peer, which exist here too for requests and their replies.
 
-use postroad_model::{ConnectionId, Destination, Event, Refusal};
+use postroad_model::{ConnectionId, Destination, Event, Refusal, link_to};
 
 use super::{DemandEngine, Subscription};
 
@@ -26,7 +26,7 @@ impl DemandEngine {
         let (ticket, Some(link)) = (self.ticket(), &self.link) else { return };
         // The connection that reads it has to own it, even if another one of the link knew of it
         // first.
-        let steals = self.is_one_of_several().then(|| format!("link to {}", link.peer_id).into());
+        let steals = self.is_one_of_several().then(|| link_to(&link.peer_id));
         self.declaring.insert(ticket, destination.clone());
         events.push(Event::Declare { destination, connection, steals, ticket });
     }

@@ -14,15 +14,33 @@
 
 use std::sync::Arc;
 
-use postroad_model::{Attach, ConsumerKey, Effect, QueueId, Refusal, Subscription};
+use postroad_model::{Attach, ConsumerKey, Effect, QueueId, Refusal, SettleCause, Subscription};
+use postroad_selector::Value;
 
 use crate::Partition;
 use crate::addresses::subscription::{apply_unsubscribe, wanted};
 use crate::delivery::line::leave_line;
 use crate::delivery::selection;
+use crate::intake::homes::BROKER_PATH;
 use crate::leader::Leader;
-use crate::queue::Queue;
+use crate::memory::bodies::BodyLocation;
+use crate::queue::{Entry, EntryState, Queue, tag};
+use crate::settling::settle::settle_held;
 use crate::state::State;
+
+/// The newest messages of a subscription that are looked at: more than come while a peer's word of
+/// the move is on its way, and a few milliseconds of work.
+const MEANWHILE_MAX: u64 = 512;
+
+/// A peer's word of a move takes less time. What came here earlier stays, whatever the clock of the
+/// peer was set to.
+const MEANWHILE_MS: u64 = 10_000;
+
+/// When the broker that forwarded a message had taken it in.
+const IN_TIME_THERE: &str = "JMSPostroadInTime";
+
+/// When it came here.
+const IN_TIME: &str = "JMSActiveMQBrokerInTime";
 
 /// Whether the queue has no readers but those of links, which leave it to the first other one.
 pub fn has_no_reader(leader: &Leader, queue: &Queue) -> bool {
@@ -64,6 +82,41 @@ pub fn find(partition: &Partition, attach: &Attach, aside: &Arc<str>) -> Result<
 /// Whether this is a subscription for one reader that selects so.
 fn is_same(found: &Subscription, own_selector: &str) -> bool {
     !found.shared && found.own_selector() == own_selector
+}
+
+/// A link has come for a subscription that is set aside. Messages that its peer had sent here
+/// before that was known, and had taken in after the subscription began there, are in both
+/// subscriptions: they leave this one. The peer has them in its log, as it forwards them from there.
+pub fn drop_what_the_peer_has(partition: &mut Partition, id: QueueId, peer: &str, effects: &mut Vec<Effect>) {
+    let Some(queue) = partition.state.queues.get(&id) else { return };
+    let Some(subscription) = queue.subscription.as_ref().filter(|found| found.is_aside()) else { return };
+    let Some(selector) = selection::of_binding(&subscription.selector) else { return };
+    let since_ms = partition.clock.wall_ms().saturating_sub(MEANWHILE_MS);
+    let has_it = |entry: &Entry| {
+        let message = partition.state.bodies.resident(BodyLocation::from(entry))?;
+        let properties = (partition.protocols.properties_of)(message);
+        let Value::String(path) = properties.property(BROKER_PATH)? else { return None };
+        let Value::Long(came_ms) = properties.property(IN_TIME)? else { return None };
+        let is_late =
+            since_ms <= u64::try_from(came_ms).ok()? && properties.property(IN_TIME_THERE).is_some();
+        let last = path.trim_matches(['[', ']']).rsplit(", ").next();
+        let is_direct = last.is_some_and(|last| last == peer);
+        Some(is_late && is_direct && !selector.matches(&*properties))
+    };
+    let (mut tags, mut left) = (Vec::new(), MEANWHILE_MAX);
+    // Those ahead of the others have followed from the peer, and are here alone.
+    for (number, lane) in queue.lanes.iter().filter(|(number, _)| !number.is_ahead()) {
+        let end = lane.next_sequence();
+        let looked_at = end.min(left);
+        left -= looked_at;
+        for sequence in end - looked_at..end {
+            let ready = lane.get(sequence).filter(|entry| entry.state == EntryState::Ready);
+            if ready.and_then(has_it) == Some(true) {
+                tags.push(tag(number.0, sequence));
+            }
+        }
+    }
+    settle_held(partition, id, &tags, SettleCause::Moved, None, effects);
 }
 
 /// The name of the subscription while it is set aside, if it is.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use postroad_model::{
     Attach, ConsumerKey, ConsumerMode, ConsumerNotice, Delivered, DestinationKind, DetachCause, Effect,
-    Event, QueueId, Refusal, Share, Subscription,
+    Event, QueueId, Refusal, Share, Subscription, peer_of_link,
 };
 use postroad_routing::Prefetch;
 use postroad_selector::Selector;
@@ -13,8 +13,8 @@ use postroad_selector::Selector;
 use crate::Partition;
 use crate::addresses::binding::changes_bindings;
 use crate::addresses::destination::delete_queue;
-use crate::addresses::offline;
 use crate::addresses::subscription::{find_subscription, may_steal, shared_subscription, take_subscription};
+use crate::addresses::{moving, offline};
 use crate::delivery::browse::Browse;
 use crate::delivery::dispatch::dispatch;
 use crate::delivery::drains::ENDED_MAX;
@@ -301,6 +301,9 @@ fn attach_to(partition: &mut Partition, id: QueueId, mut attach: Attach, effects
     announce_consumer(attach.notice.as_ref(), true, effects);
     take_seat(partition, id, key, &attach);
     if let Some(name) = attach.steals {
+        if let Some(peer) = peer_of_link(&name) {
+            moving::drop_what_the_peer_has(partition, id, peer, effects);
+        }
         doubt::hand_on(partition, (id, &name), key, effects);
     }
     dispatch(partition, id, effects);

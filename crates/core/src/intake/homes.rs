@@ -28,11 +28,16 @@ const WATCHED_MS: u64 = 60_000;
 /// Connections that are known for each subscription; the one that came first makes way.
 const SENDERS_MAX: usize = 64;
 
+/// The clock of the partition stands still within a tick, and both clocks are cut to milliseconds:
+/// a message that was taken in before the subscription began may have a time of arrival that is
+/// later by so much. The former broker must not count it as one that the subscription took.
+const TRUNCATED_MS: u64 = 1;
+
 /// Subscriptions that are watched at a time; the oldest makes way.
 const HOMES_MAX: usize = 64;
 
 /// The property of messages that other brokers have sent.
-const BROKER_PATH: &str = "JMSActiveMQBrokerPath";
+pub const BROKER_PATH: &str = "JMSActiveMQBrokerPath";
 
 /// How the assembly names a message of a topic that other brokers forward, whatever its protocol;
 /// `None` if it may have another name at each of them.
@@ -46,7 +51,7 @@ pub struct Homes(VecDeque<Home>);
 struct Home {
     name: Arc<str>,
     topic: Destination,
-    /// When it began last, in milliseconds since 1970.
+    /// When it began last, in milliseconds since 1970: no earlier.
     since_ms: u64,
     until_ms: u64,
     /// Connections that have sent to the topic, and until when messages of a link's are noted.
@@ -103,7 +108,7 @@ impl Homes {
         self.0.push_back(Home {
             name: name.into(),
             topic: topic.clone(),
-            since_ms: wall_ms,
+            since_ms: wall_ms.saturating_add(TRUNCATED_MS),
             until_ms: now_ms.saturating_add(WATCHED_MS),
             senders: VecDeque::new(),
             by_topic: Recent::default(),
@@ -243,7 +248,7 @@ mod tests {
         assert_eq!(take(&mut homes, 4, (&topic, None), late, all), Way::All);
         assert_eq!(take(&mut homes, 4, (&topic, Some(&only)), late, all), Way::All, "not noted any more");
         homes.begin("1:c:s", &topic, (late, 78));
-        assert_eq!(homes.since_ms("1:c:s"), Some(78));
+        assert_eq!(homes.since_ms("1:c:s"), Some(79));
         assert_eq!(take(&mut homes, 1, (&topic, Some(&only)), late, all), Way::All, "it may have left since");
         assert_eq!(take(&mut homes, 1, (&topic, Some(&only)), late, all), Way::None);
         homes.end("1:c:s");
@@ -262,7 +267,11 @@ mod tests {
             homes.begin(&format!("1:c:{number}"), &topic, (0, 0));
         }
         assert_eq!(homes.0.len(), HOMES_MAX);
-        assert_eq!((homes.since_ms("1:c:0"), homes.since_ms("1:c:127")), (None, Some(0)), "it made way");
+        assert_eq!(
+            (homes.since_ms("1:c:0"), homes.since_ms("1:c:127")),
+            (None, Some(TRUNCATED_MS)),
+            "it made way"
+        );
     }
 
     #[test]

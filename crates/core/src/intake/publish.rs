@@ -356,6 +356,14 @@ pub fn take_in(
 ) {
     let (connection, ticket) = (publish.connection, publish.ticket);
     let is_taken = matches!(admitted, Ok(Admitted::Durable | Admitted::Volatile));
+    let is_aimed = matches!(publish.sent.message.aim(), Some(Aim::Only(_)));
+    // First: one that is not taken in again must not count as taken by a new subscription.
+    if let Some(name) = publish.once.as_deref().filter(|_| is_taken && !is_aimed)
+        && !partition.leader.intake.recent.is_new(*name)
+    {
+        partition.counters.duplicates += 1;
+        return reply(connection, ticket, Ok(()), effects);
+    }
     if is_taken && publish.sent.to.kind == DestinationKind::Topic && !arrives(partition, &mut publish) {
         partition.counters.duplicates += 1;
         return reply(connection, ticket, Ok(()), effects);
@@ -369,13 +377,6 @@ pub fn take_in(
         }
         false => receivers,
     };
-    let is_aimed = matches!(publish.sent.message.aim(), Some(Aim::Only(_)));
-    if let Some(name) = publish.once.as_deref().filter(|_| is_taken && !is_aimed)
-        && !partition.leader.intake.recent.is_new(*name)
-    {
-        partition.counters.duplicates += 1;
-        return reply(connection, ticket, Ok(()), effects);
-    }
     match admitted {
         Ok(Admitted::Durable) => {
             bind_new_queues(partition, std::slice::from_ref(&publish.sent), effects);

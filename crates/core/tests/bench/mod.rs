@@ -2,14 +2,14 @@
 //! text.
 //!
 //! `send 1 a m` (connection 1 sends the message `m` to the queue `a`; then perhaps `volatile`,
-//! `again`, `trace=7`,
+//! `again`, `by-link` (taken in once), `trace=7`,
 //! `at=9 every=5 times=2`, or `at=9 cron=5` (at five past each hour), `priority=9`, `by:ann` (the
 //! user), `only:s` (for the subscription s alone),
 //! `until=5`, `tx=1`, `group=g` or `group=g/-1`: with a number),
 //! `attach 1.2 a 5` (consumer 2 of connection 1, credit 5; then `exclusive`, `browse` or
 //! `operator`, `priority=3`),
-//! `credit 1.2 5`, `drain 1.2`, `detach 1.2 all|none`, `accept 1.2 m n` (then `tx=1`), `expire`,
-//! `reject`, `release`, `fail`,
+//! `credit 1.2 5`, `drain 1.2`, `detach 1.2 all|none` (then `asking` for an answer), `accept 1.2 m
+//! n` (then `tx=1`, or `silently` without an answer), `expire`, `reject`, `release`, `fail`,
 //! `retry`, `commit 1 tx`, `rollback 1 tx`, `close 1`, `written 1 9` (bytes left its outbox), `echo
 //! 1`, `time 7` (then `wall=9`, if the time of day is another), `space` (the log is well again),
 //! `make 1 a`, `unmake 1 a`.
@@ -44,7 +44,8 @@
 //! or `share=volatile`, or take nothing of its own client, `nolocal`, or take the subscription from
 //! `aside=s` reads it as a link that takes it to another broker (`unsubscribe 1 aside:s` ends it
 //! then);
-//! a reader that says the same, `steals` or `steals:USER`; `unsubscribe 1 s` ends one. `make 1 ~t
+//! a reader that says the same, `steals` or `steals:USER`, or as the link to a broker, `peer:ID`;
+//! `unsubscribe 1 s` ends one. `make 1 ~t
 //! steals` takes a temporary queue. `send 1 a,#t m` is one message for several addresses.
 //!
 //! A notice, `send 1 #t m keep=K`, is retained as the latest of its key; `drop=K` ends that.
@@ -255,7 +256,7 @@ impl Properties for InBody<'_> {
         let (_, pairs) = text.split_once('?')?;
         let mut pairs = pairs.split('&').filter_map(|pair| pair.split_once('='));
         let (_, value) = pairs.find(|(known, _)| *known == name)?;
-        Some(Value::Long(value.parse().expect("a sound script")))
+        Some(value.parse().map_or_else(|_| Value::String(value.into()), Value::Long))
     }
 }
 
@@ -1002,7 +1003,8 @@ impl Bench {
                     "in-doubt" => Delivered::InDoubt { kept_ms: 1000 },
                     _ => Delivered::None,
                 };
-                Event::Detach { consumer, delivered, ticket: None }
+                let ticket = (plain.get(2) == Some(&"asking")).then_some(Ticket(0));
+                Event::Detach { consumer, delivered, ticket }
             }
         };
         match self.seats.get(&consumer.whole()) {
@@ -1067,6 +1069,8 @@ impl Bench {
         let moved = message.aim().map(|_| 0);
         let sent = Sent { also: targets.collect(), schedule, moved, ..Sent::new(to.clone(), message) };
         let resent = plain.contains(&"again");
+        let by_link = plain.contains(&"by-link");
+        let once = by_link.then(|| name_of(&sent.message, &sent.to)).flatten().map(Box::new);
         let delivery = link.map(|link| {
             let tag = Bytes::copy_from_slice(plain[2].as_bytes());
             Box::new(LinkDelivery { link: link_name(link, &to), tag })
@@ -1077,7 +1081,7 @@ impl Bench {
         let plain = Publish::plain(connection, ticket, sent);
         let retain = self.retain.take();
         let is_notice = retain.is_some();
-        let publish = Publish { transaction, resent, delivery, upload, retain, is_notice, ..plain };
+        let publish = Publish { transaction, resent, once, delivery, upload, retain, is_notice, ..plain };
         let id = match upload.and_then(|upload| self.uploads.remove(&(connection, upload))) {
             Some(home) => {
                 self.work.push_back((home, Event::Publish(publish)));
@@ -1159,10 +1163,12 @@ impl Bench {
 
     fn verdict(&mut self, plain: &[&str], outcome: Outcome, transaction: Option<u64>) {
         let consumer = consumer(plain[0]);
-        let tags = plain[1..].iter().map(|body| self.tags[&(consumer, body.to_string())]).collect();
+        let is_silent = plain.last() == Some(&"silently");
+        let named = &plain[1..plain.len() - usize::from(is_silent)];
+        let tags = named.iter().map(|body| self.tags[&(consumer, body.to_string())]).collect();
         let connection = consumer.connection;
         let transaction = transaction.map(|number| TransactionKey { connection, number });
-        let ticket = Some(Ticket(0));
+        let ticket = (!is_silent).then_some(Ticket(0));
         let source = self.sources[&consumer.whole()].clone();
         let settle = Settle { consumer, tags, outcome, transaction, reason: None, ticket };
         let id = match self.seats.get(&consumer.whole()) {
@@ -1309,9 +1315,10 @@ fn traced(TracedStep { trace, step }: &TracedStep) -> String {
     format!("{}:{what}", trace.0)
 }
 
-/// `steals` or `steals:USER`.
+/// `steals` or `steals:USER`; or `peer:ID`, as a link to that broker does.
 fn stealing(words: &[&str]) -> Option<Arc<str>> {
-    words.iter().find_map(|word| word.strip_prefix("steals")).map(Arc::from)
+    let link = words.iter().find_map(|word| word.strip_prefix("peer:")).map(postroad_model::link_to);
+    link.or_else(|| words.iter().find_map(|word| word.strip_prefix("steals")).map(Arc::from))
 }
 
 pub fn connection(word: &str) -> ConnectionId {
