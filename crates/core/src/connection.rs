@@ -49,6 +49,8 @@ pub struct Connection {
     pub barrier_proposal: u64,
     /// Number of proposals made when it last sent a message through the log.
     pub sends: u64,
+    /// Number of proposals made when it last accepted a delivery without asking for a response.
+    pub accepts: u64,
     /// Consumers whose queues have left for another partition, and that do not know yet; each with
     /// its credit.
     pub departed: BTreeMap<ConsumerKey, u32>,

@@ -9,8 +9,8 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use postroad_model::{
-    ConnectionId, ConsumerKey, Delivered, Destination, DestinationKind, Effect, Notice, Ticket,
-    TransactionKey,
+    Changes, Command, ConnectionId, ConsumerKey, Delivered, Destination, DestinationKind, Effect, Notice,
+    Ticket, TransactionKey, Urgency,
 };
 
 use crate::Partition;
@@ -21,12 +21,15 @@ use crate::delivery::consumer::{last_seen, remove_consumer, remove_reader};
 use crate::delivery::line::leave_line;
 use crate::delivery::spread::readers_of;
 use crate::intake::link::{forget_parked, leave_link};
-use crate::intake::publish::{answer_request, dispatch_all};
+use crate::intake::publish::dispatch_all;
 use crate::intake::unparking::unpark_at;
-use crate::intake::waiting::parked_for_queues;
+use crate::intake::waiting::{parked_for_queues, proposals_ended};
 use crate::leader::Leader;
+use crate::log::completion::Completion;
+use crate::log::propose::propose;
 use crate::moving::forget_resends;
 use crate::notice::announce;
+use crate::partition::reply;
 use crate::settings::Settings;
 use crate::settling::release::release_entries;
 use crate::state::State;
@@ -129,7 +132,7 @@ pub fn detach(
     if is_kept || weight <= partition.settings.slice_changes {
         let queues = remove_consumer(partition, key, delivered, effects);
         dispatch_all(partition, queues, effects);
-        return answer_request(partition, ticket.map(|ticket| (key.connection, ticket)), Ok(()), effects);
+        return answer_end(partition, (key.connection, ticket), effects);
     }
     stop_serving(&mut partition.state, &mut partition.leader, key);
     for reader in &readers {
@@ -239,11 +242,27 @@ impl Leaving {
             Ends::Consumer(key, ticket) => {
                 remove_consumer(partition, key, Delivered::All, effects);
                 dispatch_all(partition, touched, effects);
-                answer_request(partition, ticket.map(|ticket| (key.connection, ticket)), Ok(()), effects);
+                answer_end(partition, (key.connection, ticket), effects);
             }
         }
         None
     }
+}
+
+/// A consumer has ended: its client may take for confirmed all that it has accepted before, so the
+/// answer waits until the log has that.
+fn answer_end(
+    partition: &mut Partition,
+    (connection, ticket): (ConnectionId, Option<Ticket>),
+    effects: &mut Vec<Effect>,
+) {
+    let Some(ticket) = ticket else { return };
+    let accepts = partition.leader.connections.get(&connection).map_or(0, |connection| connection.accepts);
+    if accepts <= proposals_ended(&partition.leader) {
+        return reply(connection, ticket, Ok(()), effects);
+    }
+    let (nothing, completion) = (Changes::default(), Completion::Reply { connection, ticket });
+    propose(partition, Command::Transact(nothing), Urgency::Waiting, completion, effects);
 }
 
 /// Deliveries of this consumer return, as many as the budget allows; `true` if it has left.

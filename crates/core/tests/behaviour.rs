@@ -1383,3 +1383,24 @@ fn a_message_asks_no_consumers_of_its_queue_that_do_not_select_it() {
         assert!(QUESTIONS.get() < 10, "{line}: properties were asked for {} times", QUESTIONS.get());
     }
 }
+
+#[test]
+fn the_end_of_a_consumer_is_answered_once_the_log_has_what_it_accepted() {
+    for (case, accepts, before, after) in [
+        ("without a response", "accept 1.1 m silently\n", "", "ok"),
+        ("by another consumer of the connection", "accept 1.2 n silently\n", "", "ok"),
+        ("by another connection", "accept 2.1 o silently\n", "ok", ""),
+        ("nothing", "", "ok", ""),
+    ] {
+        let mut bench = Bench::new(settings(1));
+        bench.run("attach 1.1 a 1\nattach 1.2 b 1\nattach 2.1 c 1\nsend 9 a m\nsend 9 b n\nsend 9 c o");
+        bench.late_from_now_on();
+        assert_eq!(bench.run(&format!("{accepts}detach 1.1 none asking")), before, "case: {case}");
+        assert_eq!(bench.all_durable(), after, "case: {case}");
+    }
+    let mut bench = Bench::new(settings(1));
+    bench.run("attach 1.1 a 1\nsend 9 a m");
+    bench.run("accept 1.1 m silently");
+    bench.late_from_now_on();
+    assert_eq!(bench.run("detach 1.1 none asking"), "ok", "the log has it already");
+}

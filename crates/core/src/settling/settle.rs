@@ -174,7 +174,7 @@ fn take_verdict(partition: &mut Partition, settle: Settle, effects: &mut Vec<Eff
         (Outcome::Accepted, None) => {
             let by = (queue, consumer);
             let verdict = begin_verdict(partition, by, (&tags, outcome), answer.is_some(), effects);
-            settle_behind(partition, verdict.settlements, &verdict.again, answer, effects);
+            accept_behind(partition, consumer, verdict, answer, effects);
         }
         (Outcome::Expired, None) | (Outcome::Rejected, _)
             if propose_again(partition, queue, consumer, &tags, outcome, answer, effects) => {}
@@ -368,7 +368,7 @@ pub fn settle_leaving(
 /// As `settle_leaving`, after verdicts on their way to the log by which the entries of `again`
 /// leave. These come back if the log does not take that: the answer waits for the log, which
 /// must not have this without that.
-pub fn settle_behind(
+fn settle_behind(
     partition: &mut Partition,
     settlements: Vec<Settlement>,
     again: &[Settlement],
@@ -381,6 +381,24 @@ pub fn settle_behind(
     let urgency = if answer.is_some() { Urgency::Waiting } else { Urgency::Lazy };
     let command = leave_by(&partition.settings, [settlements.as_slice(), again].concat());
     propose(partition, command, urgency, Completion::Settled { settlements, answer }, effects);
+}
+
+/// As `settle_behind`, of what this consumer has accepted: the end of a consumer of its client is
+/// answered after that.
+pub fn accept_behind(
+    partition: &mut Partition,
+    consumer: ConsumerKey,
+    Verdict { settlements, again }: Verdict,
+    answer: Option<(ConnectionId, Ticket)>,
+    effects: &mut Vec<Effect>,
+) {
+    let is_lazy = answer.is_none() && !settlements.is_empty();
+    settle_behind(partition, settlements, &again, answer, effects);
+    let made = partition.leader.log.made;
+    let connection = partition.leader.connections.get_mut(&consumer.connection);
+    if let Some(connection) = connection.filter(|_| is_lazy) {
+        connection.accepts = made;
+    }
 }
 
 /// How many entries leave by one record.

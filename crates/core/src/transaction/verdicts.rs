@@ -16,7 +16,7 @@ use crate::Partition;
 use crate::delivery::slow::{has_spoken, note_what_came_again};
 use crate::intake::publish::answer_request;
 use crate::settling::settle::{
-    Verdict, begin_verdict, leaving_max, settle_behind, settle_verdicts, was_force_detached,
+    Verdict, accept_behind, begin_verdict, leaving_max, settle_verdicts, was_force_detached,
 };
 use crate::traces;
 
@@ -100,9 +100,9 @@ impl Verdicts {
         self.verdict.settlements.extend(verdict.settlements);
         self.verdict.again.extend(verdict.again);
         if leaving_max(&partition.settings) <= self.verdict.settlements.len() {
-            let Verdict { settlements, again } = std::mem::take(&mut self.verdict);
-            self.before = settlements.last().copied();
-            settle_behind(partition, settlements, &again, None, effects);
+            let verdict = std::mem::take(&mut self.verdict);
+            self.before = verdict.settlements.last().copied();
+            accept_behind(partition, consumer, verdict, None, effects);
         }
         true
     }
@@ -139,11 +139,11 @@ impl Verdicts {
         }
         if before.is_some() && !partition.leader.settling.unsaved.is_empty() {
             // The client must not take all for confirmed.
-            settle_behind(partition, settlements, &again, None, effects);
+            accept_behind(partition, settle.consumer, Verdict { settlements, again }, None, effects);
             let reason = "the log failed while the deliveries were being settled".to_owned();
             return answer_request(partition, answer, Err(Refusal::StoreFailed { reason }), effects);
         }
         again.extend(before);
-        settle_behind(partition, settlements, &again, answer, effects);
+        accept_behind(partition, settle.consumer, Verdict { settlements, again }, answer, effects);
     }
 }
