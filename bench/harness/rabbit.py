@@ -3,6 +3,7 @@
 import base64
 import json
 import os
+import secrets
 import time
 import urllib.error
 import urllib.request
@@ -30,6 +31,10 @@ class RabbitCluster(Nodes, RabbitMQ):
         return f"postroad-bench-{node}@localhost"
 
     def prepare(self):
+        # The one secret of all nodes. Erlang makes it first and protects it then, and a second process may come in between.
+        cookie = os.open(os.path.join(self.data, ".erlang.cookie"), os.O_WRONLY | os.O_CREAT, 0o400)
+        with open(cookie, "w", encoding="ascii") as file:
+            file.write(secrets.token_hex(16).upper())
         peers = [f"cluster_formation.classic_config.nodes.{node} = {self.node_name(node)}" for node in self.numbers]
         for node in self.numbers:
             directory = self.directory_of(node)
@@ -57,12 +62,12 @@ class RabbitCluster(Nodes, RabbitMQ):
             "RABBITMQ_ENABLED_PLUGINS_FILE": os.path.join(directory, "enabled_plugins"),
             "RABBITMQ_CONFIG_FILE": os.path.join(directory, "rabbitmq"),
             "RABBITMQ_DIST_PORT": str(self.distribution_port + node),
-            # One secret of all nodes, which the first one makes.
+            # Where they find their secret.
             "HOME": self.data,
         }
 
     def start_nodes(self):
-        # One after the other: the first makes the secret and the cluster.
+        # One after the other: the first makes the cluster.
         for node in self.numbers:
             self.start_node(node)
             await_answer(self.protocol, self.amqp_port + node, START_SECONDS_MAX, self.require_alive)
