@@ -6,6 +6,7 @@ import jakarta.jms.JMSException;
 import jakarta.jms.Message;
 import jakarta.jms.MessageConsumer;
 import jakarta.jms.MessageProducer;
+import jakarta.jms.ResourceAllocationException;
 import jakarta.jms.Session;
 import jakarta.jms.TextMessage;
 import java.net.URI;
@@ -61,6 +62,7 @@ final class Clients {
     private final List<AtomicInteger> sends = new ArrayList<>();
     /** The longest time of a send, of each producer. */
     private final List<AtomicLong> pausesNanos = new ArrayList<>();
+    private volatile boolean sendAgainIfFull;
     private final AtomicBoolean stopSending = new AtomicBoolean();
     private final AtomicBoolean stopReceiving = new AtomicBoolean();
 
@@ -81,6 +83,14 @@ final class Clients {
         pausesNanos.add(pauseNanos);
         run(() -> produce(protocol, queue, nodes, count, pauseNanos));
         run(() -> consume(protocol, queue, nodes));
+    }
+
+    /**
+     * A send that is refused as the disk of the leader is full is done once more: a leader refuses for the moment that it takes to hand
+     * over to another node. Call it before clients start.
+     */
+    void sendAgainIfFull() {
+        sendAgainIfFull = true;
     }
 
     /** Confirmed sends so far, of each queue. */
@@ -224,7 +234,7 @@ final class Clients {
             String text = queue + "/" + number;
             int lostBefore = lost.times.get();
             long beganNanos = System.nanoTime();
-            producer.send(session.createTextMessage(text));
+            send(producer, session.createTextMessage(text));
             pauseNanos.accumulateAndGet(System.nanoTime() - beganNanos, Math::max);
             if (protocol.sendsAgain && lost.times.get() != lostBefore) {
                 ledger.sentTwice.add(text);
@@ -233,6 +243,20 @@ final class Clients {
             count.incrementAndGet();
         }
         connection.close();
+    }
+
+    private void send(MessageProducer producer, TextMessage message) throws JMSException {
+        while (true) {
+            try {
+                producer.send(message);
+                return;
+            } catch (ResourceAllocationException full) {
+                ledger.refused.incrementAndGet();
+                if (!sendAgainIfFull || stopSending.get()) {
+                    throw full;
+                }
+            }
+        }
     }
 
     private void consume(Protocol protocol, String queue, List<Node> nodes) throws JMSException {

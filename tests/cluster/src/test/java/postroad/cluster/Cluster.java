@@ -184,6 +184,30 @@ final class Cluster implements AutoCloseable {
         return followers;
     }
 
+    /** The leader, once all other nodes that run follow it: on a busy machine another one may lead meanwhile. */
+    Node settled() throws Exception {
+        AtomicReference<Node> settled = new AtomicReference<>();
+        await("one node leads and the others follow it", () -> {
+            List<Node> alive = nodes.stream().filter(Node::isAlive).toList();
+            for (Node leader : alive) {
+                if (leader.serves() && follow(alive, leader)) {
+                    settled.set(leader);
+                }
+            }
+            return settled.get() != null;
+        });
+        return settled.get();
+    }
+
+    private static boolean follow(List<Node> nodes, Node leader) throws InterruptedException {
+        for (Node node : nodes) {
+            if (node != leader && !node.readiness().contains("follows " + leader.name)) {
+                return false;
+            }
+        }
+        return true;
+    }
+
     @Override
     public void close() throws InterruptedException, IOException {
         for (Node node : nodes) {

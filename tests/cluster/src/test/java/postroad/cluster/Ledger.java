@@ -5,6 +5,7 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicReference;
 
 /**
@@ -25,6 +26,8 @@ final class Ledger {
     final MessageSet inDoubt = new MessageSet();
     /** Commits that ended with an error for the application, and the error. */
     final Set<String> failedCommits = ConcurrentHashMap.newKeySet();
+    /** Sends that were refused as a disk was full, and are in no other set. */
+    final AtomicInteger refused = new AtomicInteger();
     /** Messages that came although they, or later ones, had been committed, and how. */
     private final Map<String, String> again = new ConcurrentHashMap<>();
     private final Set<String> gaps = ConcurrentHashMap.newKeySet();
@@ -62,6 +65,6 @@ final class Ledger {
     @Override
     public String toString() {
         return sent.size() + " sends (" + sentTwice.size() + " by the client again), " + committed.size() + " commits, "
-                + inDoubt.size() + " in doubt, " + failedCommits.size() + " commits failed";
+                + inDoubt.size() + " in doubt, " + failedCommits.size() + " commits failed, " + refused.get() + " sends refused";
     }
 }
