@@ -87,6 +87,8 @@ pub struct StoreFigures {
     pub serves: bool,
     /// The index of the last committed entry.
     pub committed: u64,
+    /// Entries that other nodes lack, by name; only the leader knows.
+    pub lags: Vec<(String, u64)>,
 }
 
 /// Another node of the cluster.

@@ -490,6 +490,11 @@ pub const METRICS: &[Metric] = &[
         "index of the last committed log entry of the store",
         |figures| of_stores(figures, |of| of.committed),
     ),
+    gauge(
+        "postroad_cluster_store_lag_entries",
+        "log entries of the store that another node has not synced; reported by its leader",
+        lags_of_stores,
+    ),
     histogram(
         "postroad_cluster_commit_seconds",
         "time from the proposal of an entry to its commit by a majority",
@@ -562,6 +567,16 @@ fn peers(figures: &Figures, value: fn(&PeerFigures) -> Option<u64>) -> Vec<Sampl
 fn of_stores(figures: &Figures, value: fn(&StoreFigures) -> u64) -> Vec<Sample> {
     let of = figures.cluster.iter().flat_map(|of| &of.stores);
     of.map(|of| Sample::of(value(of)).label("store", &of.store.to_string())).collect()
+}
+
+/// A sample for each of several stores that this node leads, and each other node.
+fn lags_of_stores(figures: &Figures) -> Vec<Sample> {
+    let stores = figures.cluster.iter().flat_map(|of| &of.stores);
+    let lags = stores.flat_map(|of| of.lags.iter().map(|(node, lag)| (of.store, node, *lag)));
+    let sample = |(store, node, lag): (u16, &String, u64)| {
+        Sample::of(lag).label("store", &store.to_string()).label("node", node)
+    };
+    lags.map(sample).collect()
 }
 
 /// The labels that tell links apart.

@@ -2342,6 +2342,24 @@ fn a_connection_ends_with_the_node_that_leads_now_2_8_16() {
 }
 
 #[test]
+fn a_client_whose_login_is_served_elsewhere_reads_why_in_the_answer_to_its_open() {
+    let mut bench = Bench::choosing("PLAIN", Some(b"\0me\0right"));
+    let reason = "store 3 is not here".to_owned();
+    bench.admit(LoginAnswer::Elsewhere { reason: reason.clone(), last: None });
+    let frames = bench.sasl_frames();
+    let [SaslFrame::SaslOutcome(outcome)] = &frames[..] else { panic!("{frames:?}") };
+    assert_eq!(outcome.code, SaslCode::Ok);
+    bench.bytes(b"AMQP\0\x01\0\0");
+    bench.send(Open { container_id: "client".into(), ..Open::default() });
+    assert!(bench.parting.is_some() && bench.events.is_empty());
+    let frames = bench.frames();
+    let [Performative::Open(_), Performative::Close(close)] = &frames[..] else { panic!("{frames:?}") };
+    let error = close.error.as_ref().unwrap();
+    assert_eq!(error.condition.as_str(), "amqp:connection:forced");
+    assert_eq!(error.description.as_deref(), Some(&*reason));
+}
+
+#[test]
 fn a_client_that_is_served_elsewhere_is_redirected_2_8_16() {
     for (served_at, condition) in
         [(Endpoint::parse("amqp://n1:5672"), "amqp:connection:redirect"), (None, "amqp:connection:forced")]

@@ -10,6 +10,7 @@
 //! |---|---|
 //! | 1 | all that is not said below |
 //! | 2 | zones of nodes in the list of members |
+//! | 3 | the stores that a node has, in the list of members |
 
 /// A level. There is none below 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -19,9 +20,11 @@ impl Level {
     /// The lowest that this program speaks, with which groups begin.
     pub const OLDEST: Level = Level(1);
     /// The highest that this program speaks.
-    pub const NEWEST: Level = Level(2);
+    pub const NEWEST: Level = Level(3);
     /// From this one on the list of members has the zones of nodes.
     pub const ZONES: Level = Level(2);
+    /// From this one on the list of members says which stores a node has.
+    pub const CHOSEN_STORES: Level = Level(3);
 
     /// The level of this number, if it is one: this program need not speak it.
     pub const fn new(number: u8) -> Option<Level> {
@@ -102,13 +105,14 @@ mod tests {
             (2, 1, true),
             (2, 2, true),
             (2, 3, false),
-            (200, 2, true),
-            (200, 3, false),
+            (3, 3, true),
+            (200, 3, true),
+            (200, 4, false),
         ] {
             let levels = Levels::up_to(level(newest));
             assert_eq!(levels.contain(level(of_cluster)), want, "{newest} in a cluster of {of_cluster}");
         }
         assert_eq!((Level::new(0), level(255).next()), (None, level(255)));
-        assert!(level(2).is_known() && !level(3).is_known());
+        assert!(level(3).is_known() && !level(4).is_known());
     }
 }

@@ -9,6 +9,7 @@
 mod actions;
 mod balance;
 mod batch;
+mod chosen_stores;
 mod codec;
 mod engine;
 mod entry;
@@ -33,6 +34,7 @@ pub use balance::{
     Weight,
 };
 pub use batch::{BatchError, decode_batch, encode_batch};
+pub use chosen_stores::{ChosenStores, STORES_MAX};
 pub use codec::{CodecError, ENTRIES_MAX, FORMAT_VERSION, MESSAGE_BYTES_MAX, decode, encode};
 pub use entry::{Entry, EntryId, EntryKind, Index, NodeId, Term};
 pub use forward::{

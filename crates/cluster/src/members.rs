@@ -3,17 +3,19 @@
 //! ```text
 //! payload of an entry: version u8 │ level u8 │ era u32 │ highest u64 │ count u8 │ nodes
 //! node:                number u64 │ flags u8 │ replaces u64 │ name, address, identity, zone: length u8, UTF-8
+//!                      │ stores u16
 //! ```
 //! Little endian. Each entry has the whole list, so the last one says everything. `highest` is the
 //! highest number that a member ever had: one up to it that is not in the list was removed.
 //! Flags: 1 for a vote, 2 for one that is to be removed once another node leads, 4 for a mirror.
 //! The era rises when a mirror takes the place of all others: lists of earlier eras do not count.
-//! Zones are there from [`Level::ZONES`] on.
+//! Zones are there from [`Level::ZONES`] on, stores from [`Level::CHOSEN_STORES`] on.
 
 use std::collections::BTreeMap;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
+use crate::chosen_stores::ChosenStores;
 use crate::codec::NUMBER_MAX;
 use crate::entry::{Index, NodeId};
 use crate::level::Level;
@@ -39,7 +41,7 @@ const IDENTITY_BYTES_MAX: usize = 64;
 pub(crate) const MEMBERS_BYTES_MAX: usize = HEAD_BYTES + MEMBERS_MAX * (NODE_BYTES + TEXT_BYTES_MAX);
 const HEAD_BYTES: usize = 15;
 /// Bytes of a node without its texts.
-const NODE_BYTES: usize = 21;
+const NODE_BYTES: usize = 23;
 const TEXT_BYTES_MAX: usize =
     NODE_NAME_BYTES_MAX + NODE_ADDRESS_BYTES_MAX + IDENTITY_BYTES_MAX + NODE_ZONE_BYTES_MAX;
 
@@ -105,6 +107,8 @@ pub struct NodeRecord {
     pub mirrors: bool,
     /// A room, a site: it may be lost at once with others there; empty if it has not said so.
     pub zone: String,
+    /// The stores of the cluster that it has.
+    pub stores: ChosenStores,
 }
 
 /// See the head of this file.
@@ -291,7 +295,7 @@ impl Members {
         let (all, unknown) = (self.all(), NodeRecord::default());
         out.put_u8(all.len() as u8);
         for node in all {
-            let NodeRecord { name, address, identity, replaces, retires, mirrors, zone } =
+            let NodeRecord { name, address, identity, replaces, retires, mirrors, zone, stores } =
                 self.record(node).unwrap_or(&unknown);
             out.put_u64_le(node.get());
             let (retires, mirrors) = (if *retires { RETIRES } else { 0 }, if *mirrors { MIRRORS } else { 0 });
@@ -302,6 +306,9 @@ impl Members {
             put_text(&mut out, identity, IDENTITY_BYTES_MAX);
             if Level::ZONES <= self.level {
                 put_text(&mut out, zone, NODE_ZONE_BYTES_MAX);
+            }
+            if Level::CHOSEN_STORES <= self.level {
+                out.put_u16_le(stores.bits());
             }
         }
         out.freeze()
@@ -331,9 +338,13 @@ impl Members {
                 true => text(&mut bytes, NODE_ZONE_BYTES_MAX)?,
                 false => String::new(),
             };
+            let stores = match Level::CHOSEN_STORES <= level {
+                true => ChosenStores::of_bits(bytes.try_get_u16_le().ok()?)?,
+                false => ChosenStores::ALL,
+            };
             let (replaces, retires) = (NodeId::new(replaces), flags & RETIRES != 0);
             let mirrors = flags & MIRRORS != 0;
-            let record = NodeRecord { name, address, identity, replaces, retires, mirrors, zone };
+            let record = NodeRecord { name, address, identity, replaces, retires, mirrors, zone, stores };
             match flags & !(RETIRES | MIRRORS) {
                 0 => members.learners.push(node),
                 VOTES => members.voters.push(node),
@@ -473,7 +484,7 @@ mod tests {
             zone: "z".repeat(300),
             ..NodeRecord::default()
         };
-        members.level = Level::ZONES;
+        members.level = Level::NEWEST;
         members.describe(&members.voters.clone().into_iter().map(|node| (node, long.clone())).collect());
         let bytes = members.encode();
         assert_eq!(bytes.len(), MEMBERS_BYTES_MAX);
@@ -496,9 +507,28 @@ mod tests {
         let raised = raise(&members, 2).unwrap();
         assert_eq!((raised.level, read(&raised).record(node(1))), (level(2), Some(&zoned)));
         assert_eq!(members.change_to(&raised), None, "nothing for the engine");
-        for (members, to) in [(&members, 1), (&members, 3), (&raised, 1), (&raised, 2), (&raised, 3)] {
+        for (members, to) in [(&members, 1), (&members, 3), (&raised, 1), (&raised, 2), (&raised, 4)] {
             assert_eq!(raise(members, to), Err(ChangeRefused::Level(level(to))), "{} to {to}", members.level);
         }
+    }
+
+    #[test]
+    fn the_stores_of_a_node_are_in_no_list_of_an_earlier_level() {
+        let mut members = Members::founders(["a:1", "b:1"]).after(MemberChange::Add(node(3))).unwrap();
+        let stores = ChosenStores::of([2, 16]).unwrap();
+        let far = NodeRecord { mirrors: true, stores, ..record("far", 0) };
+        members.describe(&[(node(3), far.clone())].into());
+        for (level, want) in [(1, ChosenStores::ALL), (2, ChosenStores::ALL), (3, stores)] {
+            members.level = Level::new(level).unwrap();
+            let read = Members::decode(Index(0), &members.encode()).unwrap();
+            assert_eq!(read.record(node(3)).map(|record| record.stores), Some(want), "level {level}");
+            assert_eq!(read.record(node(1)).map(|record| record.stores), Some(ChosenStores::ALL));
+        }
+        let alone = members.taken_over(node(3), Index(7)).unwrap();
+        assert_eq!(alone.record(node(3)), Some(&NodeRecord { mirrors: false, ..far }), "it gets no others");
+        let bytes = alone.encode();
+        let without_the_first = [&bytes[..bytes.len() - 2], &[2, 0]].concat();
+        assert_eq!(Members::decode(Index(0), &without_the_first), None);
     }
 
     #[test]

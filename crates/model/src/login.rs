@@ -67,4 +67,11 @@ pub enum LoginAnswer {
         /// The quota that is used up.
         reason: String,
     },
+    /// It is known, and what is its own is not served here.
+    Elsewhere {
+        /// The reason, for people.
+        reason: String,
+        /// As in [`LoginAnswer::Welcome`].
+        last: Option<Bytes>,
+    },
 }

@@ -1,7 +1,9 @@
 //! Layers: protocol headers (2.2), and SASL before AMQP (5.3).
 
+use std::sync::Arc;
+
 use bytes::{BufMut, Bytes, BytesMut};
-use postroad_model::{Login, LoginAnswer, Parting, protocol_of};
+use postroad_model::{Elsewhere, Login, LoginAnswer, Parting, protocol_of};
 
 use super::{AmqpSession, Turn};
 use crate::codec::{
@@ -131,6 +133,14 @@ impl AmqpSession {
             }
             LoginAnswer::Welcome { principal, last } => {
                 self.peer.user = principal.user().cloned();
+                send_sasl(SaslOutcome { code: SaslCode::Ok, additional_data: last }, turn);
+                self.layer = Layer::AuthenticatedHeader;
+                Ok(())
+            }
+            LoginAnswer::Elsewhere { reason, last } => {
+                // SASL has no room for a reason: the answer to the open has it.
+                self.options.elsewhere =
+                    Some(Arc::new(Elsewhere { reason, served_at: None, serves_others: false }));
                 send_sasl(SaslOutcome { code: SaslCode::Ok, additional_data: last }, turn);
                 self.layer = Layer::AuthenticatedHeader;
                 Ok(())

@@ -66,7 +66,6 @@ async fn serve_all(
     // A client in transit takes a place, too.
     let places = Places::new((connections / 2).max(1));
     let (ends, mut ended) = mpsc::channel(usize::from(config.cluster.stores));
-    let further: Vec<_> = numbers.clone().skip(1).zip(std::iter::repeat_with(|| http.silent())).collect();
     let start = |store: u16, http: Listener| {
         let sockets = ((listeners.silent(), http), part.of(store));
         let arguments = ServeArguments { store, ..arguments.clone() };
@@ -82,9 +81,13 @@ async fn serve_all(
     // The others have their directories in that of the first.
     start(FIRST_STORE, own_http)?;
     opened(&part, 1, &mut ended).await?;
-    let count = further.len() + 1;
-    for (store, http) in further {
-        start(store, http)?;
+    let (here, absent): (Vec<u16>, Vec<u16>) = numbers.partition(|store| part.here().have(*store));
+    if !absent.is_empty() {
+        tracing::info!(?here, ?absent, "this node has some of the stores alone, as its cluster says");
+    }
+    let count = here.len();
+    for store in here.into_iter().skip(1) {
+        start(store, http.silent())?;
     }
     drop(ends);
     opened(&part, count, &mut ended).await?;
@@ -189,7 +192,7 @@ impl<'a> Front<'a> {
         let Reread { policies, tls, door, .. } = reloader.in_force()?;
         let mut admission = visitors_admission(config, Places::new(visitors_max()))?;
         admission.follow(tls, door);
-        let entry = Rc::new(ClientEntry::new(part.views().map(|(_, view)| view), policies.permissions));
+        let entry = Rc::new(ClientEntry::new(part, policies.permissions));
         let sessions = Sessions::new(config, listeners)?;
         let keys = reloader.access_keys();
         let http = Rc::new(HttpEntry::new(entry.clone(), (admission.door(), keys), own));

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use postroad_cluster::{Level, Levels, Weight};
+use postroad_cluster::{Level, Levels, STORES_MAX, Weight};
 use postroad_model::Destination;
 use postroad_routing::{DestinationPattern, FIRST_STORE, StorePlaces};
 use serde::Deserialize;
@@ -13,9 +13,6 @@ use crate::cli::ServeArguments;
 use crate::config::{Bridge, BridgeConfig, Config, MEMORY_BYTES_MIN, RouteConfig, TenantConfig};
 use crate::runtime::{ClusterOptions, StorePart};
 use postroad_security::nodes::{NodeTls, NodeTlsFiles};
-
-/// Stores of a cluster: each has a journal and threads of its own.
-pub const CLUSTER_STORES_MAX: u16 = 16;
 
 /// A secret of fewer bytes could be guessed.
 const SECRET_BYTES_MIN: usize = 16;
@@ -282,10 +279,8 @@ impl Config {
     /// Options that a cluster of several stores does not support yet are refused.
     fn check_stores(&self) -> anyhow::Result<()> {
         let ClusterConfig { stores, name, .. } = &self.cluster;
-        if !(1..=CLUSTER_STORES_MAX).contains(stores) {
-            bail!(
-                "configuration: cluster.stores is {stores}; a number from 1 to {CLUSTER_STORES_MAX} is wanted"
-            );
+        if !(1..=STORES_MAX).contains(stores) {
+            bail!("configuration: cluster.stores is {stores}; a number from 1 to {STORES_MAX} is wanted");
         }
         for (number, tenant) in (1..).zip(&self.tenant) {
             tenant.store_of(*stores).with_context(|| format!("configuration: [[tenant]] {number}"))?;
@@ -441,7 +436,7 @@ mod tests {
             (
                 "a level of a later version",
                 format!("{node}level_max = 9"),
-                Err("cluster.level_max is 9; this version speaks levels 1 to 2"),
+                Err("cluster.level_max is 9; this version speaks levels 1 to 3"),
             ),
             ("no share of the leaders", format!("{node}weight = 0"), Ok(())),
             (

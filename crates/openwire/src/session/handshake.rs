@@ -229,6 +229,10 @@ impl OpenWireSession {
                 return Ok(());
             }
             LoginAnswer::Refused { reason } => reason,
+            LoginAnswer::Elsewhere { reason, .. } => {
+                self.refuse(respond, &Exception::jms(&reason), turn);
+                return Err(Parting::Fault(reason));
+            }
             LoginAnswer::Full { reason } => {
                 self.refuse(respond, &Exception::of("ResourceAllocationException", &reason), turn);
                 return Err(Parting::Fault(reason));

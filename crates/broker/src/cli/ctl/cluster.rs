@@ -66,6 +66,10 @@ pub struct JoinArguments {
     /// the day on which all others are lost.
     #[arg(long)]
     mirror: bool,
+    /// Stores that a mirror gets, as 2,3: tenants are chosen by the stores in which they are.
+    /// Store 1, with users and tenants, comes with them.
+    #[arg(long, value_delimiter = ',', value_name = "NUMBERS", requires = "mirror")]
+    stores: Vec<u16>,
     #[command(flatten)]
     broker: BrokerArguments,
 }
@@ -112,6 +116,7 @@ const NODES: &[Column] = &[
     Column::text("ADDRESS", "address"),
     Column::text("ZONE", "zone"),
     Column::text("ROLE", "role"),
+    Column::text("STORES", "stores"),
     Column::text("STATE", "state"),
     Column::number("STORED", "stored"),
     Column::number("LAG", "lag"),
@@ -137,10 +142,14 @@ pub fn run(ClusterArguments { order, broker, json }: &ClusterArguments) -> anyho
     match order {
         None => print_cluster(broker, *json),
         Some(ClusterOrder::Transfer(arguments)) => transfer(arguments),
-        Some(ClusterOrder::Join(JoinArguments { node, mirror, broker })) => {
-            let (began, order) = (Instant::now(), json!({ "node": node, "mirror": mirror }));
+        Some(ClusterOrder::Join(JoinArguments { node, mirror, stores, broker })) => {
+            let (began, mut order) = (Instant::now(), json!({ "node": node, "mirror": mirror }));
+            if !stores.is_empty() {
+                order["stores"] = json!(stores);
+            }
             request(broker, Method::Post, "/api/v1/cluster/join", Some(&order))?;
             let (done, is_done): (_, fn(&Value, &str) -> bool) = match mirror {
+                true if !stores.is_empty() => (format!("{node} mirrors the stores"), mirrors),
                 true => (format!("{node} mirrors the store"), mirrors),
                 false => (format!("{node} votes"), votes),
             };
@@ -148,12 +157,13 @@ pub fn run(ClusterArguments { order, broker, json }: &ClusterArguments) -> anyho
         }
         Some(ClusterOrder::Promote(PromoteArguments { node, force, broker })) => {
             let (began, order) = (Instant::now(), json!({ "node": node, "force": force }));
-            request(broker, Method::Post, "/api/v1/cluster/promote", Some(&order))?;
+            let begun = request(broker, Method::Post, "/api/v1/cluster/promote", Some(&order))?;
+            print_absent(&begun)?;
             watch(broker, began, (&format!("{node} leads"), node), |state| {
                 let leads = |store: &Value| store["leader"] == **node;
                 state["leader"] == **node
                     && state["serves"] == Value::Bool(true)
-                    && stores(state).iter().all(leads)
+                    && stores(state).iter().filter(|store| is_here(store)).all(leads)
             })
         }
         Some(ClusterOrder::Leave(MemberArguments { node, broker })) => {
@@ -181,14 +191,35 @@ fn stores(state: &Value) -> &[Value] {
     state["stores"].as_array().map_or(&[], Vec::as_slice)
 }
 
+/// Whether the asked node has it: a mirror may have some stores alone.
+fn is_here(store: &Value) -> bool {
+    store["here"] != Value::Bool(false)
+}
+
+/// Says which stores a mirror does not take over.
+fn print_absent(begun: &Value) -> anyhow::Result<()> {
+    let absent: Vec<String> =
+        begun["absent"].as_array().into_iter().flatten().map(Value::to_string).collect();
+    if absent.is_empty() {
+        return Ok(());
+    }
+    let which = absent.join(", ");
+    writeln!(
+        std::io::stdout().lock(),
+        "not here, and left to the former nodes: store {which}. Keep the data directories of these nodes"
+    )
+    .context("cannot write to standard output")
+}
+
 /// Whether all stores have all members, with their votes.
 fn are_complete(state: &Value) -> bool {
-    stores(state).iter().all(|store| store["members"] == "complete")
+    stores(state).iter().filter(|store| is_here(store)).all(|store| store["members"] == "complete")
 }
 
 /// The stores that are not that far, and why.
 fn unfinished(state: &Value) -> String {
-    let open = stores(state).iter().filter(|store| store["members"] != "complete");
+    let here = stores(state).iter().filter(|store| is_here(store));
+    let open = here.filter(|store| store["members"] != "complete");
     open.map(|store| format!(" Store {}: {}.", store["store"], text(&store["members"]))).collect()
 }
 
@@ -197,6 +228,7 @@ fn mirrors(state: &Value, node: &str) -> bool {
     row(state, node).is_some_and(|row| {
         row["role"] == "mirror"
             && row["state"] == "connected"
+            && row["stored"].as_u64().is_some_and(|stored| 0 < stored)
             && row["lag"].as_u64().is_some_and(|lag| lag <= CAUGHT_UP)
     })
 }

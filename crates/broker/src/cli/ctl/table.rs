@@ -40,6 +40,7 @@ impl Column {
                 Some(other) => other.to_string(),
                 None => "-".to_owned(),
             },
+            Value::Array(items) => items.iter().map(Value::to_string).collect::<Vec<_>>().join(","),
             other => other.to_string(),
         };
         let shown = text.chars().map(|character| if character.is_control() { ' ' } else { character });

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::bail;
 use postroad_cluster::{Purpose, Term};
 use postroad_journal::Keys;
+use postroad_routing::FIRST_STORE;
 
 use crate::runtime::cluster::copy::{Fetched, Fetcher, Progress, announce};
 use crate::runtime::cluster::joining::Membership;
@@ -77,7 +78,8 @@ pub fn start(
     (data, keys): (&Path, Keys),
 ) -> std::io::Result<Receiver<Arrived>> {
     let (arrivals, receiver) = sync_channel(1);
-    let (fetcher, data) = (Fetcher::new(data, keys), data.to_owned());
+    let is_further = shared.part().number() != FIRST_STORE;
+    let (fetcher, data) = (Fetcher::new(data, keys, is_further), data.to_owned());
     let filling = Filling { shared, membership, copies, fetcher, data, arrivals };
     thread::Builder::new().name("copies".to_owned()).spawn(move || filling.run())?;
     Ok(receiver)

@@ -8,6 +8,7 @@
 //! Never here: the words of a protocol, HTTP.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -27,6 +28,7 @@ use tokio::sync::{Semaphore, watch};
 use crate::runtime::cluster::entry_login::EntryLogin;
 use crate::runtime::cluster::forward::{BUFFER_BYTES, copy, hand_over, open_carried, other_leads};
 use crate::runtime::cluster::sealed::{Far, connected_pair};
+use crate::runtime::cluster::store_part::StorePart;
 use crate::runtime::cluster::view::ClusterView;
 use crate::runtime::farewell::part;
 use crate::runtime::new_socket::NewSocket;
@@ -46,8 +48,9 @@ const LOGINS_MAX: usize = 2;
 
 /// See the head of this file. Call its functions within a `LocalSet`; the clients end with it.
 pub struct ClientEntry {
-    /// The stores, by number, with their leaders.
-    stores: Vec<Replica>,
+    /// The stores that are here, by number, with their leaders.
+    stores: BTreeMap<u16, Replica>,
+    part: StorePart,
     logins: Arc<Semaphore>,
     /// They say the store of a principal.
     permissions: RefCell<Arc<Permissions>>,
@@ -60,14 +63,12 @@ type Replica = (ClusterView, watch::Receiver<Option<NodeId>>);
 type Introduced = (Principal, EntryLogin);
 
 impl ClientEntry {
-    /// Of a node with these stores, which are all that the cluster has.
-    pub fn new<'v>(
-        views: impl Iterator<Item = &'v ClusterView>,
-        permissions: Arc<Permissions>,
-    ) -> ClientEntry {
-        let stores = views.map(|view| (view.clone(), view.leaders())).collect();
+    /// Of a node whose stores are open.
+    pub fn new(part: &StorePart, permissions: Arc<Permissions>) -> ClientEntry {
+        let replica = |(number, view): (u16, &ClusterView)| (number, (view.clone(), view.leaders()));
+        let (stores, part) = (part.views().map(replica).collect(), part.clone());
         let logins = Arc::new(Semaphore::new(LOGINS_MAX));
-        ClientEntry { stores, logins, permissions: RefCell::new(permissions) }
+        ClientEntry { stores, part, logins, permissions: RefCell::new(permissions) }
     }
 
     /// Tenants and their users are those from now on.
@@ -100,15 +101,14 @@ impl ClientEntry {
         self.permissions.borrow().places().map_or(FIRST_STORE, |places| places.of_tenant(name))
     }
 
-    /// Whether the cluster has a store of this number.
-    pub fn has_store(&self, store: u16) -> bool {
-        self.store(store).is_ok()
+    /// Why the store of this number is not here; `None` if it is.
+    pub fn absence(&self, store: u16) -> Option<String> {
+        self.part.absence(store)
     }
 
     fn store(&self, number: u16) -> io::Result<&Replica> {
-        let index = number.checked_sub(FIRST_STORE).map(usize::from);
-        let found = index.and_then(|index| self.stores.get(index));
-        found.ok_or_else(|| io::Error::other(format!("there is no store {number}")))
+        let absent = || io::Error::other(self.absence(number).unwrap_or_default());
+        self.stores.get(&number).ok_or_else(absent)
     }
 
     /// Connects a client of this node to the leader of a store. Returns the connection, and a
@@ -172,7 +172,8 @@ impl ClientEntry {
             let visit = visit.at(peer.ip()).over(service.name());
             let session = make(&visit);
             let reception = Reception::new(visit, self.logins.clone());
-            Introduction::new(&mut connection, session, reception).finish().await
+            let absence = |principal: &Principal| self.absence(self.store_of(principal));
+            Introduction::new(&mut connection, session, (reception, &absence)).finish().await
         };
         let (principal, login) = match tokio::time::timeout(INTRODUCED_WITHIN, introduced).await {
             Ok(Ok(Ok(introduced))) => introduced,
@@ -263,12 +264,31 @@ struct Introduction<'c> {
     answers: Vec<LoginAnswer>,
     /// Whether something was written.
     has_answered: bool,
+    /// Why the store of a principal is not here.
+    absence: &'c dyn Fn(&Principal) -> Option<String>,
+    /// It has logged in, and its store is not here: its session ends it with the reason.
+    is_absent: bool,
 }
 
-impl Introduction<'_> {
-    fn new(connection: &mut Connection, session: Box<dyn Session>, reception: Reception) -> Introduction<'_> {
-        let (bytes, answers) = (BytesMut::new(), Vec::new());
-        Introduction { connection, session, reception, bytes, untaken: 0, answers, has_answered: false }
+impl<'c> Introduction<'c> {
+    fn new(
+        connection: &'c mut Connection,
+        session: Box<dyn Session>,
+        (reception, absence): (Reception, &'c dyn Fn(&Principal) -> Option<String>),
+    ) -> Introduction<'c> {
+        let (bytes, answers, untaken) = (BytesMut::new(), Vec::new(), 0);
+        let (has_answered, is_absent) = (false, false);
+        Introduction {
+            connection,
+            session,
+            reception,
+            bytes,
+            untaken,
+            answers,
+            has_answered,
+            absence,
+            is_absent,
+        }
     }
 
     async fn finish(mut self) -> io::Result<Result<Introduced, Parting>> {
@@ -338,7 +358,7 @@ impl Introduction<'_> {
                 return Ok(Some(principal));
             }
         }
-        if !self.session.is_known() {
+        if !self.session.is_known() || self.is_absent {
             return Ok(None);
         }
         if self.has_answered {
@@ -352,10 +372,16 @@ impl Introduction<'_> {
     /// Takes an answer to the login. The welcome is for the leader's session to say.
     fn admit(&mut self, answer: LoginAnswer) -> Result<Option<Principal>, Parting> {
         let (output, is_good) = (&mut self.connection.output, matches!(answer, LoginAnswer::Challenge(_)));
-        if let LoginAnswer::Welcome { principal, .. } = &answer {
-            let principal = principal.clone();
-            self.answers.push(answer);
-            return Ok(Some(principal));
+        if let LoginAnswer::Welcome { principal, last } = &answer {
+            let Some(reason) = (self.absence)(principal) else {
+                let principal = principal.clone();
+                self.answers.push(answer);
+                return Ok(Some(principal));
+            };
+            self.is_absent = true;
+            let answer = LoginAnswer::Elsewhere { reason, last: last.clone() };
+            self.session.admit(answer, now(), &mut Vec::new(), output)?;
+            return Ok(None);
         }
         if is_good {
             self.answers.push(answer.clone());

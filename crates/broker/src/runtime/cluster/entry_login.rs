@@ -81,7 +81,7 @@ impl EntryLogin {
                     welcome = Some(Welcome { principal: user_of(principal), last });
                 }
                 // The client was not let in, and is not handed over.
-                LoginAnswer::Refused { .. } | LoginAnswer::Full { .. } => {}
+                LoginAnswer::Refused { .. } | LoginAnswer::Full { .. } | LoginAnswer::Elsewhere { .. } => {}
             }
         }
         let credential = self.credential.as_ref().and_then(|credential| match credential {

@@ -10,7 +10,7 @@
 //!
 //! A node has one store, or several (`store_part`) behind one port for nodes (`node_port`): then
 //! its clients log in (`entry`) before the leader of their store serves them, and all stores have
-//! the same members (`store_members`).
+//! the same members (`store_members`), but for mirrors of chosen stores (`mirrored_stores`).
 //!
 //! Never here: how nodes agree (crates/cluster), clients of the broker.
 
@@ -27,6 +27,7 @@ mod forward;
 mod identity;
 mod joining;
 mod leaving;
+mod mirrored_stores;
 mod newcomer;
 mod node_port;
 mod opening;

@@ -12,13 +12,14 @@ use axum::response::IntoResponse;
 use axum::routing::{MethodRouter, post};
 use axum::{Extension, Json, Router};
 use postroad_admin::Peer;
-use postroad_cluster::{ChangeError, MemberChange, NodeId, NodeRecord, Role};
+use postroad_cluster::{ChangeError, ChosenStores, MemberChange, NodeId, NodeRecord, Role};
 use postroad_replication::ReplicaStatus;
 use postroad_routing::FIRST_STORE;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use crate::runtime::cluster::mirrored_stores::mirrored_stores;
 use crate::runtime::cluster::newcomer::Asker;
 use crate::runtime::cluster::steward::Group;
 use crate::runtime::cluster::view::ClusterView;
@@ -30,6 +31,8 @@ pub const LAG_MAX: u64 = 1000;
 /// The answer to an order to hand over leaves within this time: the connection ends with the
 /// leadership.
 const ANSWERED_WITHIN: Duration = Duration::from_millis(20);
+
+const JOIN: &str = r#"{"node": NODE, "mirror": BOOLEAN, "stores": [NUMBER]}"#;
 
 /// Why an order is not carried out: status and reason.
 type Refused = (StatusCode, String);
@@ -48,13 +51,15 @@ struct Named {
     node: String,
 }
 
-/// The node that joins, and whether it never gets a vote.
+/// The node that joins, whether it never gets a vote, and its stores if not all.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Join {
     node: String,
     #[serde(default)]
     mirror: bool,
+    #[serde(default)]
+    stores: Vec<u16>,
 }
 
 /// The mirror that takes the place of all others, and whether it does so although they are there.
@@ -80,7 +85,7 @@ struct Replace {
 pub fn cluster_orders(view: ClusterView) -> Router {
     Router::new()
         .route(&path("transfer"), ordered(&view, r#"{"to": NODE}"#, transfer))
-        .route(&path("join"), ordered(&view, r#"{"node": NODE, "mirror": BOOLEAN}"#, join))
+        .route(&path("join"), ordered(&view, JOIN, join))
         .route(&path("promote"), promotes(&view))
         .route(&path("leave"), ordered(&view, r#"{"node": NODE}"#, leave))
         .route(&path("replace"), ordered(&view, r#"{"old": NODE, "new": NODE}"#, replace))
@@ -243,8 +248,14 @@ fn member(view: &ClusterView, name: &str) -> Result<NodeId, Refused> {
     })
 }
 
-async fn join(view: ClusterView, Join { node, mirror }: Join) -> Result<Value, Refused> {
-    add(view, node, None, mirror).await
+async fn join(view: ClusterView, Join { node, mirror, stores }: Join) -> Result<Value, Refused> {
+    is_of_first(&view)?;
+    let (part, level) = (&view.part, view.peers.members().level);
+    let stores = match mirrored_stores(&stores, mirror, (part.here(), part.count()), level) {
+        Ok(stores) => stores,
+        Err(reason) => return conflict(reason),
+    };
+    add(view, node, None, (mirror, stores)).await
 }
 
 /// Makes this mirror take the place of all other nodes.
@@ -261,8 +272,16 @@ async fn promote(view: ClusterView, Promote { node, force }: Promote) -> Result<
     if succeed.is_empty() {
         return conflict(format!("{node} has taken the place of all others already"));
     }
+    let here = view.part.here();
+    let absent: Vec<u16> = (FIRST_STORE..=view.part.count()).filter(|store| !here.have(*store)).collect();
+    if !absent.is_empty() {
+        tracing::warn!(
+            stores = ?absent,
+            "these stores stay with the former nodes, whose data directories have to be kept"
+        );
+    }
     match tokio::task::spawn_blocking(move || JournalDoor::succeed(&succeed)).await {
-        Ok(Ok(())) => Ok(json!({ "node": node })),
+        Ok(Ok(())) => Ok(json!({ "node": node, "absent": absent })),
         Ok(Err(error)) => conflict(format!("{error:#}")),
         Err(error) => Err((StatusCode::INTERNAL_SERVER_ERROR, error.to_string())),
     }
@@ -300,7 +319,8 @@ fn may_succeed(view: &ClusterView, force: bool) -> Result<Option<JournalDoor>, R
 }
 
 async fn replace(view: ClusterView, Replace { old, new, force }: Replace) -> Result<Value, Refused> {
-    add(view, new, Some((old, force)), false).await
+    let stores = view.part.here();
+    add(view, new, Some((old, force)), (false, stores)).await
 }
 
 /// Adds a node that asks to join, in place of another one if that is named.
@@ -308,7 +328,7 @@ async fn add(
     view: ClusterView,
     name: String,
     old: Option<(String, bool)>,
-    mirrors: bool,
+    (mirrors, stores): (bool, ChosenStores),
 ) -> Result<Value, Refused> {
     is_of_first(&view)?;
     leading(&view)?;
@@ -334,7 +354,8 @@ async fn add(
         return conflict("there are no numbers left for nodes");
     };
     let Asker { name: asked, address, identity, .. } = asker;
-    let record = NodeRecord { name: asked, address, identity, replaces, mirrors, ..NodeRecord::default() };
+    let record =
+        NodeRecord { name: asked, address, identity, replaces, mirrors, stores, ..NodeRecord::default() };
     change(&view, MemberChange::Add(number), [(number, record)].into()).await?;
     tracing::info!(node = name, number = number.get(), mirrors, "a node joins by order");
     Ok(json!({ "node": name, "number": number.get() }))

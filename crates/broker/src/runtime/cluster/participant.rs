@@ -325,7 +325,8 @@ impl Participant {
         let members = replica.members();
         let part = self.shared.part();
         if let Some(first) = part.members_to_follow()
-            && let Some((change, more)) = next_change(&first, members, &self.shared.askers().all())
+            && let Some((change, more)) =
+                next_change(part.number(), &first, members, &self.shared.askers().all())
         {
             let mut records = self.shared.names();
             records.extend(more);

@@ -90,7 +90,8 @@ impl Group<'_> {
     }
 
     fn has_caught_up(&self, node: NodeId) -> bool {
-        let stored = self.stored.iter().find(|(of, _)| *of == node);
+        // A node that has stored nothing waits for a copy, however short the log is.
+        let stored = self.stored.iter().find(|(of, index)| *of == node && Index::default() < *index);
         let lag = stored.map(|(_, index)| self.last.0.saturating_sub(index.0));
         self.reached.contains(&node) && lag.is_some_and(|lag| lag <= CAUGHT_UP)
     }
@@ -172,6 +173,24 @@ mod tests {
     }
 
     #[test]
+    fn a_learner_of_a_short_log_gets_its_vote_once_it_has_stored_something() {
+        let members = with_learner(0);
+        let promoted = Some(Step::Change(MemberChange::Promote(node(4))));
+        for (stored, want) in [(0, None), (1, promoted), (50, promoted)] {
+            let group = Group {
+                own: node(1),
+                members: &members,
+                last: Index(50),
+                stored: &[(node(4), Index(stored))],
+                reached: &[node(4)],
+                elsewhere: &[],
+                common_level: None,
+            };
+            assert_eq!(group.next_step(), want, "{stored} of 50");
+        }
+    }
+
+    #[test]
     fn the_first_store_keeps_a_node_until_the_others_have_removed_it() {
         use MemberChange::{Remove, Retire};
         let retired = |gone| Members::first([1, 2, 3].map(node)).after(Retire(node(gone))).unwrap();
@@ -225,14 +244,15 @@ mod tests {
             level: Level::new(number).unwrap(),
             ..Members::first([1, 2, 3].map(node))
         };
-        let raised = Some(Step::Change(MemberChange::Raise(Level::NEWEST)));
+        let raised = |to| Some(Step::Change(MemberChange::Raise(Level::new(to).unwrap())));
         for (case, members, common_level, want) in [
-            ("all speak the next", at(1), level(2), raised),
-            ("all speak more", at(1), level(9), raised),
+            ("all speak the next", at(1), level(2), raised(2)),
+            ("all speak more", at(1), level(9), raised(2)),
+            ("the last one", at(2), level(3), raised(3)),
             ("one does not", at(1), level(1), None),
             ("one is away", at(1), None, None),
             ("it is in force", at(2), level(2), None),
-            ("beyond this program", at(2), level(3), None),
+            ("beyond this program", at(3), level(4), None),
             ("a node learns", with_learner(0), level(2), Some(Step::Change(MemberChange::Promote(node(4))))),
         ] {
             let stored = [(node(4), Index(500))];

@@ -9,6 +9,9 @@
 //! the two lists. So nothing else has to be remembered: the next leader goes on where this one
 //! ended, and a node that was away asks again.
 //!
+//! A mirror of chosen stores joins these alone. If it takes the place of all others, the list of
+//! store 1 says nothing about the stores that it does not have: those keep their members.
+//!
 //! Never here: votes of learners, and how leadership is given up (`steward`).
 
 use std::collections::BTreeMap;
@@ -25,23 +28,33 @@ pub type FollowingChange = (MemberChange, BTreeMap<NodeId, NodeRecord>);
 
 /// The next change in a further store with these members; `None` if they are those of the first,
 /// or the node that comes next does not ask yet.
-pub fn next_change(first: &Members, own: &Members, askers: &[Asker]) -> Option<FollowingChange> {
+pub fn next_change(store: u16, first: &Members, own: &Members, askers: &[Asker]) -> Option<FollowingChange> {
+    if !is_kept(store, first) {
+        return None;
+    }
     let retires = |members: &Members, node| members.record(node).is_some_and(|record| record.retires);
     let leaves = |node: &NodeId| first.is_former(*node) || retires(first, *node);
     if let Some(node) = own.all().into_iter().find(|node| leaves(node) && !retires(own, *node)) {
         return Some((MemberChange::Retire(node), BTreeMap::new()));
     }
-    let node = missing(first, own)?;
+    let node = missing(store, first, own)?;
     let record = first.record(node)?;
     let asker = askers.iter().find(|it| it.name == record.name && it.address == record.address)?;
     let record = NodeRecord { identity: asker.identity.clone(), zone: String::new(), ..record.clone() };
     Some((MemberChange::Add(node), [(node, record)].into()))
 }
 
+/// Whether one of the members of the first store has this one.
+fn is_kept(store: u16, first: &Members) -> bool {
+    let has = |node: NodeId| first.record(node).is_none_or(|record| record.stores.have(store));
+    first.all().into_iter().any(has)
+}
+
 /// The first node that a further store has still to add. Numbers rise, so each waits for those
 /// before it.
-fn missing(first: &Members, own: &Members) -> Option<NodeId> {
-    let stays = |node: &NodeId| first.record(*node).is_none_or(|record| !record.retires);
+fn missing(store: u16, first: &Members, own: &Members) -> Option<NodeId> {
+    let belongs = |record: &NodeRecord| !record.retires && record.stores.have(store);
+    let stays = |node: &NodeId| first.record(*node).is_none_or(belongs);
     let mut all = first.all().into_iter().filter(stays);
     all.find(|node| !own.contains(*node) && !own.is_former(*node))
 }
@@ -54,9 +67,17 @@ fn surplus(first: &Members, own: &Members) -> Vec<NodeId> {
 
 /// The difference between the members of a store and those of the first, in words; `None` if there
 /// is none, and each node has its vote.
-pub fn difference(first: &Members, own: &Members, name: impl Fn(NodeId) -> String) -> Option<String> {
+pub fn difference(
+    store: u16,
+    first: &Members,
+    own: &Members,
+    name: impl Fn(NodeId) -> String,
+) -> Option<String> {
+    if !is_kept(store, first) {
+        return Some("a mirror without this store has taken over store 1: they stay".to_owned());
+    }
     let learners = own.learners.iter().filter(|node| !own.is_mirror(**node));
-    let texts = missing(first, own).map(|node| format!("{} has not asked to join it yet", name(node)));
+    let texts = missing(store, first, own).map(|node| format!("{} has not asked to join it yet", name(node)));
     let leaving = surplus(first, own).into_iter().map(|node| format!("{} has still to leave it", name(node)));
     let learning = learners.map(|node| format!("{} has no vote yet", name(*node)));
     let texts: Vec<String> = leaving.chain(texts).chain(learning).collect();
@@ -101,12 +122,14 @@ impl ClusterView {
     pub(super) fn difference(&self) -> Option<String> {
         let (_, first) = self.part.views().next()?;
         let members = self.peers.members();
-        difference(&first.peers.members(), &members, |node| first.name(node))
+        difference(self.part.number(), &first.peers.members(), &members, |node| first.name(node))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use postroad_cluster::ChosenStores;
+
     use super::*;
 
     fn node(number: u64) -> NodeId {
@@ -166,7 +189,7 @@ mod tests {
             ("it left here first", retired, after(founders(), Remove(node(3))), &asks, None),
             ("a replica of store 1 that lags", founders(), joined(founders(), &[4]), &asks, None),
         ] {
-            let got = next_change(&first, &own, askers);
+            let got = next_change(2, &first, &own, askers);
             assert_eq!(got.as_ref().map(|(change, _)| *change), want, "case: {case}");
         }
     }
@@ -174,12 +197,53 @@ mod tests {
     #[test]
     fn a_node_joins_with_its_own_store_and_with_what_the_first_says_of_it() {
         let (_, records) =
-            next_change(&joined(founders(), &[4]), &founders(), &[asker("n4", "4:1")]).unwrap();
+            next_change(2, &joined(founders(), &[4]), &founders(), &[asker("n4", "4:1")]).unwrap();
         let record = &records[&node(4)];
         assert_eq!(record.identity, "store 2 of it");
         assert_eq!((record.name.as_str(), record.replaces), ("n4", Some(node(2))));
         let elsewhere = asker("n4", "x:1");
-        assert_eq!(next_change(&joined(founders(), &[4]), &founders(), &[elsewhere]), None);
+        assert_eq!(next_change(2, &joined(founders(), &[4]), &founders(), &[elsewhere]), None);
+    }
+
+    /// With a mirror of stores 1 and 2 as the fourth node.
+    fn mirrored(chosen: [u16; 1]) -> Members {
+        let mut members = after(founders(), MemberChange::Add(node(4)));
+        let stores = ChosenStores::of(chosen).unwrap();
+        let (name, address) = ("far".to_owned(), "4:1".to_owned());
+        let record = NodeRecord { name, address, mirrors: true, stores, ..NodeRecord::default() };
+        members.describe(&[(node(4), record)].into());
+        members
+    }
+
+    #[test]
+    fn a_mirror_joins_the_stores_that_were_chosen_alone() {
+        let asks = [asker("far", "4:1"), asker("n5", "5:1")];
+        let add = |store, first: &Members, own: &Members| {
+            next_change(store, first, own, &asks).map(|(change, _)| change)
+        };
+        let name = |node: NodeId| format!("n{}", node.get());
+        let first = mirrored([2]);
+        assert_eq!(add(2, &first, &founders()), Some(MemberChange::Add(node(4))));
+        assert_eq!(add(3, &first, &founders()), None);
+        assert_eq!(difference(3, &first, &founders(), name), None, "nothing is missing");
+        let next = joined(first, &[5]);
+        assert_eq!(add(3, &next, &founders()), Some(MemberChange::Add(node(5))), "the next one joins all");
+        assert_eq!(add(3, &next, &joined(founders(), &[5])), None, "and the mirror is not awaited");
+    }
+
+    #[test]
+    fn a_store_that_the_mirror_did_not_have_keeps_its_members_when_it_takes_over() {
+        let alone = mirrored([2]).taken_over(node(4), postroad_cluster::Index(7)).unwrap();
+        let mut back = after(alone.clone(), MemberChange::Add(node(5)));
+        let record = NodeRecord { stores: ChosenStores::of([2]).unwrap(), ..NodeRecord::default() };
+        back.describe(&[(node(5), record)].into());
+        for first in [alone, back] {
+            assert_eq!(next_change(3, &first, &founders(), &[]), None);
+            let difference = difference(3, &first, &founders(), |_| String::new()).unwrap();
+            assert!(difference.contains("they stay"), "{difference}");
+            let change = next_change(2, &first, &founders(), &[]).map(|(change, _)| change);
+            assert_eq!(change, Some(MemberChange::Retire(node(1))), "the mirror has that one");
+        }
     }
 
     #[test]
@@ -193,7 +257,7 @@ mod tests {
             ("leaves", retired.clone(), founders(), Some("n3 has still to leave it")),
             ("has left", retired, after(founders(), MemberChange::Remove(node(3))), None),
         ] {
-            assert_eq!(difference(&first, &own, name).as_deref(), want, "case: {case}");
+            assert_eq!(difference(2, &first, &own, name).as_deref(), want, "case: {case}");
         }
     }
 }

@@ -7,6 +7,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use bytes::Bytes;
+use postroad_cluster::ChosenStores;
 use postroad_model::DocumentVersion;
 use postroad_node::Draining;
 use tokio::sync::watch;
@@ -36,6 +37,15 @@ struct NodeStores {
 pub struct StorePart {
     stores: Option<Arc<NodeStores>>,
     number: u16,
+}
+
+/// Stores of a cluster with this number of them, in words.
+pub fn named(stores: ChosenStores, count: u16) -> String {
+    let numbers: Vec<String> = stores.among(count).iter().map(u16::to_string).collect();
+    match numbers.as_slice() {
+        [only] => format!("store {only} of {count}"),
+        _ => format!("stores {} of {count}", numbers.join(", ")),
+    }
 }
 
 impl fmt::Debug for StorePart {
@@ -132,6 +142,34 @@ impl StorePart {
     pub fn views(&self) -> impl Iterator<Item = (u16, &ClusterView)> {
         let views = self.stores.iter().flat_map(|stores| &stores.views);
         (FIRST_STORE..).zip(views).filter_map(|(number, view)| Some((number, view.get()?)))
+    }
+
+    /// The stores of the cluster, of which this process may have some alone; 1 if there are not
+    /// several.
+    pub fn count(&self) -> u16 {
+        self.stores.as_ref().map_or(1, |stores| stores.views.len() as u16)
+    }
+
+    /// The stores that this node has, as the list of members of the first one says.
+    pub fn here(&self) -> ChosenStores {
+        self.views().next().map_or(ChosenStores::ALL, |(_, first)| first.chosen_stores())
+    }
+
+    /// Why a store is not served by this process; `None` if it is.
+    pub fn absence(&self, number: u16) -> Option<String> {
+        if self.views().any(|(of, _)| of == number) {
+            return None;
+        }
+        let count = self.count();
+        let (here, node) = (self.here(), self.views().next().map_or("this node", |(_, first)| &*first.node));
+        Some(match (FIRST_STORE..=count).contains(&number) {
+            true if here.have(number) => format!("store {number} is not open yet"),
+            true => format!(
+                "store {number} is not here: {node} has {}, as it was admitted for these alone",
+                named(here, count)
+            ),
+            false => format!("the cluster has no store {number}"),
+        })
     }
 
     /// Waits until this number of stores is open.

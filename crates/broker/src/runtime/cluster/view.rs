@@ -8,10 +8,11 @@ use std::time::Duration;
 use axum::routing::get;
 use axum::{Json, Router};
 use postroad_admin::{ClusterFigures, PeerFigures, StoreFigures};
-use postroad_cluster::{Balance, FORWARD_KEY_BYTES, Members, NodeId, Role};
+use postroad_cluster::{Balance, ChosenStores, FORWARD_KEY_BYTES, Members, NodeId, Role};
 use postroad_model::{Elsewhere, Endpoint};
 use postroad_node::Draining;
 use postroad_replication::ReplicaStatus;
+use postroad_routing::FIRST_STORE;
 use postroad_security::nodes::NodeTls;
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -26,7 +27,7 @@ use crate::runtime::cluster::newcomer::Asker;
 use crate::runtime::cluster::participant::HAND_OVER_EVERY;
 use crate::runtime::cluster::peers::{Peer, Peers, Shared};
 use crate::runtime::cluster::space;
-use crate::runtime::cluster::store_part::StorePart;
+use crate::runtime::cluster::store_part::{StorePart, named};
 use crate::runtime::durations::Durations;
 use crate::runtime::handover::{Handover, Turn};
 use crate::runtime::journal::JournalDoor;
@@ -135,12 +136,17 @@ impl ClusterView {
             // The engine of a mirror remembers the last leader: it never asks for votes.
             _ if is_mirror && self.leader().is_none() => format!(
                 "{node} is a mirror and reaches no leader. If the other nodes are lost for good, `postroad ctl cluster \
-                 promote {node}` makes it take their place"
+                 promote {node}` makes it take their place{}",
+                self.part_here()
             ),
             Some(Role::Follower { leader: Some(leader) }) => {
                 let full = space::of_disk(self.shared.space());
                 let full = full.map_or_else(String::new, |full| format!("; {full}"));
-                format!("{node} follows {}, which serves clients{full}", self.name(leader))
+                format!(
+                    "{node} follows {}, which serves clients{full}{}",
+                    self.name(leader),
+                    self.part_here()
+                )
             }
             Some(_) if self.reached() < self.majority() => format!(
                 "{node} reaches {} of {} nodes, itself included; without {} of them nothing durable is confirmed",
@@ -150,6 +156,24 @@ impl ClusterView {
             ),
             _ => format!("{node} knows no leader yet: an election is under way"),
         }
+    }
+
+    /// The stores of a node that does not have all of them, in words.
+    fn part_here(&self) -> String {
+        let here = Some(self.part.here()).filter(|here| !here.are_all());
+        here.map_or_else(String::new, |here| {
+            format!("; {} has {}", self.node, named(here, self.part.count()))
+        })
+    }
+
+    /// The stores that this node has.
+    pub(super) fn chosen_stores(&self) -> ChosenStores {
+        self.stores_of(self.number)
+    }
+
+    /// The stores that a node has, as this list of members says.
+    fn stores_of(&self, node: NodeId) -> ChosenStores {
+        self.peers.members().record(node).map_or(ChosenStores::ALL, |record| record.stores)
     }
 
     /// Why this node takes no part.
@@ -329,14 +353,20 @@ impl ClusterView {
             let group = shown.as_ref().map(|shown| shown.replica.group);
             let lag = group.as_ref().map(|group| group.last.0 - group.durable.0.min(group.last.0));
             json!({
-                "store": number, "leader": view.known_leader().map(|leader| view.name(leader)),
+                "store": number, "here": true, "leader": view.known_leader().map(|leader| view.name(leader)),
                 "serves": shown.is_some_and(|shown| shown.serves), "lag": lag,
                 "term": group.as_ref().map(|group| group.term.0),
                 "committed": group.as_ref().map(|group| group.committed.0),
                 "members": view.members_state(),
             })
         };
-        self.part.views().map(row).collect()
+        let absent = |number: u16| {
+            let is_absent = !self.part.here().have(number);
+            is_absent
+                .then(|| json!({ "store": number, "here": false, "serves": false, "members": "not here" }))
+        };
+        let rows = self.part.views().map(row);
+        rows.chain((FIRST_STORE..=self.part.count()).filter_map(absent)).collect()
     }
 
     /// Whether a store has the members of the first one and each has its vote, or the difference.
@@ -411,8 +441,16 @@ impl ClusterView {
             store,
             is_led: self.known_leader().is_some(),
             serves: shown.as_ref().is_some_and(|shown| shown.serves),
+            lags: shown.as_ref().map_or_else(Vec::new, |shown| self.lags(&shown.replica)),
             committed: shown.map_or(0, |shown| shown.replica.group.committed.0),
         }
+    }
+
+    /// How far the other nodes lag, by name, as far as a leader knows.
+    fn lags(&self, replica: &ReplicaStatus) -> Vec<(String, u64)> {
+        let peers = self.peers.all();
+        let lag = |peer: &Arc<Peer>| Some((self.name(peer.node), replica.lag_of(peer.node)?));
+        peers.iter().filter_map(lag).collect()
     }
 
     /// Where a member is, as far as it has said so.
@@ -435,6 +473,11 @@ impl ClusterView {
             })
         };
         self.shared.askers().all().into_iter().filter(still_asks).map(row).collect()
+    }
+
+    /// The numbers of the stores of a node; none if the cluster has one.
+    fn shown_stores(&self, node: NodeId) -> Option<Vec<u16>> {
+        self.part.is_one_of_several().then(|| self.stores_of(node).among(self.part.count()))
     }
 
     /// One row for each node, as this one knows it.
@@ -472,6 +515,7 @@ impl ClusterView {
                 (_, true, _) => self.filling(),
                 _ => "takes part".to_owned(),
             },
+            "stores": self.shown_stores(self.number),
             "term": group.term.0, "stored": group.durable.0, "lag": group.last.0 - group.durable.0.min(group.last.0),
         })];
         for peer in self.peers.all().iter() {
@@ -483,7 +527,7 @@ impl ClusterView {
                 "zone": peer.zone(), "weight": peer.weight().get(), "levels": peer.levels().map(|levels| levels.to_string()),
                 "state": if connected { "connected" } else { "not reached" },
                 "stored": stored.map(|(_, index)| index.0),
-                "lag": replica.lag_of(peer.node),
+                "lag": replica.lag_of(peer.node), "stores": self.shown_stores(peer.node),
                 "damage": peer.damage(), "full": space::of_disk(peer.space.get()),
                 "sent_bytes": peer.sent_bytes.load(Ordering::Relaxed),
                 "copied_bytes": peer.copied_bytes.load(Ordering::Relaxed),

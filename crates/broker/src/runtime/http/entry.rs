@@ -179,8 +179,8 @@ impl Visitor {
             None if is_own(head.uri.path().as_bytes()) => (OWN, path),
             None => (self.http.store_of(&head).await, path),
         };
-        if store != OWN && !self.http.entry.has_store(store) {
-            return refusal(StatusCode::NOT_FOUND, &format!("the cluster has no store {store}"));
+        if let Some(reason) = self.http.entry.absence(store).filter(|_| store != OWN) {
+            return refusal(StatusCode::MISDIRECTED_REQUEST, &reason);
         }
         // HTTP/2 has no header for it.
         if let Some(authority) = head.uri.authority().filter(|_| !head.headers.contains_key(HOST))

@@ -70,8 +70,14 @@ pub(super) struct SharedLog {
 }
 
 impl Fetcher {
+    /// That of a further store is in the former data directory of its node, which has them all.
     fn former(&self) -> PathBuf {
-        self.data.join(DIRECTORY)
+        let own = self.data.join(DIRECTORY);
+        let of_node = match (self.data.parent(), self.data.file_name()) {
+            (Some(node), Some(name)) => Some(node.join(DIRECTORY).join(name)),
+            _ => None,
+        };
+        of_node.filter(|former| self.is_further && !own.is_dir() && former.is_dir()).unwrap_or(own)
     }
 
     /// Whether there is a former store that may be of use.

@@ -55,15 +55,17 @@ pub struct Fetcher {
     pub(super) data: PathBuf,
     pub(super) directory: PathBuf,
     pub(super) keys: Keys,
+    /// It is one of the further stores of its node.
+    pub(super) is_further: bool,
     /// How often a former store was of no use.
     pub(super) attempts: AtomicU32,
 }
 
 impl Fetcher {
     /// Into a data directory, of a store with these keys.
-    pub fn new(data: &Path, keys: Keys) -> Fetcher {
+    pub fn new(data: &Path, keys: Keys, is_further: bool) -> Fetcher {
         let (data, directory) = (data.to_owned(), data.join(DIRECTORY));
-        Fetcher { data, directory, keys, attempts: AtomicU32::new(0) }
+        Fetcher { data, directory, keys, is_further, attempts: AtomicU32::new(0) }
     }
 
     /// Removes the files of a copy that is not needed any more.

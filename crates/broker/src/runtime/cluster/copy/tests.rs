@@ -108,7 +108,7 @@ fn fetch(
 fn a_copy_is_resumed_after_a_lost_connection_and_installed_at_the_next_start() {
     let (leader, node) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (manifest, last) = author(leader.path());
-    let fetcher = Fetcher::new(node.path(), Keys::default());
+    let fetcher = Fetcher::new(node.path(), Keys::default(), false);
     let from = (leader.path(), &manifest);
     let (lost, had) = fetch(&fetcher, from, (2, false));
     assert!(lost.is_err() && had == 0);
@@ -135,10 +135,26 @@ fn a_copy_is_resumed_after_a_lost_connection_and_installed_at_the_next_start() {
 }
 
 #[test]
+fn the_former_directory_of_a_node_has_those_of_its_further_stores() {
+    for (case, made, is_further, want) in [
+        ("none", "other", true, false),
+        ("in that of the node", "former/store-2", true, true),
+        ("its own", "store-2/former", true, true),
+        ("that of another store", "former/store-3", true, false),
+        ("the first store looks beside nothing", "former/store-2", false, false),
+    ] {
+        let node = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(node.path().join(made)).unwrap();
+        let fetcher = Fetcher::new(&node.path().join("store-2"), Keys::default(), is_further);
+        assert_eq!(fetcher.has_former(), want, "case: {case}");
+    }
+}
+
+#[test]
 fn a_damaged_copy_is_refused_and_not_kept() {
     let (leader, node) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (manifest, _) = author(leader.path());
-    let fetcher = Fetcher::new(node.path(), Keys::default());
+    let fetcher = Fetcher::new(node.path(), Keys::default(), false);
     let (copy, _) = fetch(&fetcher, (leader.path(), &manifest), (usize::MAX, true));
     let error = format!("{:#}", copy.unwrap_err());
     assert!(error.contains("the copy cannot be used"), "{error}");
@@ -150,7 +166,7 @@ fn a_damaged_copy_is_refused_and_not_kept() {
 fn names_that_are_no_files_of_a_journal_and_other_versions_are_refused() {
     let (leader, node) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (manifest, _) = author(leader.path());
-    let fetcher = Fetcher::new(node.path(), Keys::default());
+    let fetcher = Fetcher::new(node.path(), Keys::default(), false);
     for (case, wrong, want) in [
         (
             "name",

@@ -67,19 +67,19 @@ class LevelsTest {
             restart(node, "");
             Node leads = cluster.leader();
             cluster.followers(leads);
-            assertShown(node, "\"levels\":\"1 to 2\"");
+            assertShown(node, "\"levels\":\"1 to 3\"");
             awaitSends();
         }
         for (Node node : cluster.nodes) {
-            assertShown(node, "\"level\":2,");
+            assertShown(node, "\"level\":3,");
         }
         String shown = cluster.leader().ctl("cluster");
-        assertTrue(shown.contains("level 2") && shown.contains("west") && shown.contains(zones), shown);
+        assertTrue(shown.contains("level 3") && shown.contains("west") && shown.contains(zones), shown);
 
         Node follower = cluster.followers(cluster.leader()).get(0);
         restart(follower, BEFORE);
         follower.awaitEnd();
-        String refused = "the cluster has level 2, and this node speaks levels 1 to 1: start it with the version of the other nodes";
+        String refused = "the cluster has level 3, and this node speaks levels 1 to 1: start it with the version of the other nodes";
         String log = follower.tail();
         assertTrue(follower.hasLogged(refused), log);
         awaitSends();

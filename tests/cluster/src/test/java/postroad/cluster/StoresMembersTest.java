@@ -185,7 +185,7 @@ class StoresMembersTest {
         }
         cluster.await("it has all stores", () -> {
             for (int store = 1; store <= STORES; store++) {
-                if (!mirror.ctlOfStore(store, "cluster").matches("(?s).* mirror +takes part.*")) {
+                if (!mirror.ctlOfStore(store, "cluster").matches("(?s).* mirror +1,2,3 +takes part.*")) {
                     return false;
                 }
             }
