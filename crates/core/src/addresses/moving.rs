@@ -86,7 +86,8 @@ fn is_same(found: &Subscription, own_selector: &str) -> bool {
 
 /// A link has come for a subscription that is set aside. Messages that its peer had sent here
 /// before that was known, and had taken in after the subscription began there, are in both
-/// subscriptions: they leave this one. The peer has them in its log, as it forwards them from there.
+/// subscriptions: they leave this one. The peer has them in its log, as it forwards them from
+/// there.
 pub fn drop_what_the_peer_has(partition: &mut Partition, id: QueueId, peer: &str, effects: &mut Vec<Effect>) {
     let Some(queue) = partition.state.queues.get(&id) else { return };
     let Some(subscription) = queue.subscription.as_ref().filter(|found| found.is_aside()) else { return };

@@ -252,6 +252,9 @@ async fn hand_here(
     }
 }
 
+/// Why the store of a principal is not at this node, if it is not.
+type Absence<'c> = &'c dyn Fn(&Principal) -> Option<String>;
+
 /// A client's session up to the outcome of its login.
 struct Introduction<'c> {
     connection: &'c mut Connection,
@@ -264,8 +267,7 @@ struct Introduction<'c> {
     answers: Vec<LoginAnswer>,
     /// Whether something was written.
     has_answered: bool,
-    /// Why the store of a principal is not here.
-    absence: &'c dyn Fn(&Principal) -> Option<String>,
+    absence: Absence<'c>,
     /// It has logged in, and its store is not here: its session ends it with the reason.
     is_absent: bool,
 }
@@ -274,7 +276,7 @@ impl<'c> Introduction<'c> {
     fn new(
         connection: &'c mut Connection,
         session: Box<dyn Session>,
-        (reception, absence): (Reception, &'c dyn Fn(&Principal) -> Option<String>),
+        (reception, absence): (Reception, Absence<'c>),
     ) -> Introduction<'c> {
         let (bytes, answers, untaken) = (BytesMut::new(), Vec::new(), 0);
         let (has_answered, is_absent) = (false, false);
