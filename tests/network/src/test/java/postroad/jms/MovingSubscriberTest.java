@@ -257,8 +257,22 @@ class MovingSubscriberTest {
     /** Either broker is killed while messages follow; the subscriber is at the other one, or away. */
     @Test
     void killedBrokersLoseAndDoubleNothing() throws Exception {
+        killBrokers(ROUNDS, false).expectAll(1);
+    }
+
+    /**
+     * Messages are sent while the word of the move is on its way, too. If the new broker is killed then they may come twice, which
+     * docs/features/bridges.md names as a limit; none is lost, and none comes more often.
+     */
+    @Test
+    void messagesSentInTheMomentOfAMoveAreKept() throws Exception {
+        killBrokers(ROUNDS / 2, true).expectAll(2);
+    }
+
+    /** All messages that have come, when a subscriber has moved to and fro. */
+    private static Taken killBrokers(int standard, boolean sendsMeanwhile) throws Exception {
         Random random = new Random(Long.getLong("moves.seed", 11));
-        int rounds = Integer.getInteger("moves.rounds", ROUNDS);
+        int rounds = Integer.getInteger("moves.rounds", standard);
         Taken taken = new Taken(2 * rounds * PER_ROUND);
         try (Broker east = Broker.launch("moved-east", "broker_name = 'east'\n");
                 Broker west = Broker.launch("moved-west", bridge(east.url(), ""));
@@ -270,11 +284,17 @@ class MovingSubscriberTest {
             for (int round = 0; round < rounds; round++) {
                 Exception[] failed = new Exception[1];
                 int from = 2 * round * PER_ROUND;
-                Thread first = sending(west, from, from + PER_ROUND, failed);
-                Thread second = sending(east, from + PER_ROUND, from + 2 * PER_ROUND, failed);
                 Broker home = brokers[round % 2];
                 Broker other = brokers[1 - round % 2];
-                moving.attach(home.url());
+                if (!sendsMeanwhile) {
+                    moving.attach(home.url());
+                    NetworkTest.eventually("the former broker knows of the move", () -> isSetAside(other));
+                }
+                Thread first = sending(west, from, from + PER_ROUND, failed);
+                Thread second = sending(east, from + PER_ROUND, from + 2 * PER_ROUND, failed);
+                if (sendsMeanwhile) {
+                    moving.attach(home.url());
+                }
                 // It takes some, and leaves the rest.
                 taken.place = (home == east ? "east" : "west") + " in round " + round;
                 taken.take(moving, random.nextInt(PER_ROUND));
@@ -296,8 +316,14 @@ class MovingSubscriberTest {
             }
             moving.attach(east.url());
             taken.place = "east in the end";
-            taken.expectAll(moving, brokers);
+            taken.takeAll(moving, brokers);
         }
+        return taken;
+    }
+
+    /** Whether the subscription is known there to have moved. */
+    private static boolean isSetAside(Broker broker) throws Exception {
+        return broker.command("ctl", "subscriptions", "--json").contains("moving ");
     }
 
     /** The messages that a subscriber has taken: which, how often, where and when. */
@@ -337,27 +363,37 @@ class MovingSubscriberTest {
             note("has " + received);
         }
 
-        /** All have come once, and nothing more does. A failure says which did not, and what the brokers have. */
-        void expectAll(Subscriber from, Broker[] brokers) throws Exception {
+        /** What is left, until nothing more comes. */
+        void takeAll(Subscriber from, Broker[] brokers) throws Exception {
             note("takes the rest");
-            while (received < receipts.size() && next(from, IN_DOUBT_MS)) {
+            while (receipts.stream().anyMatch(List::isEmpty) && next(from, IN_DOUBT_MS)) {
             }
             while (next(from, 300)) {
             }
+            for (Broker broker : brokers) {
+                events.add(broker.url() + "\n" + broker.command("ctl", "subscriptions") + broker.command("ctl", "queues")
+                        + broker.command("ctl", "bridges"));
+            }
+        }
+
+        /** All have come, none of them more often than so. A failure says which did not, and what the brokers had in the end. */
+        void expectAll(int most) {
             StringBuilder wrong = new StringBuilder();
+            int doubled = 0;
             for (int number = 0; number < receipts.size(); number++) {
-                if (receipts.get(number).size() != 1) {
-                    wrong.append("\nmessage ").append(number).append(" has come ").append(receipts.get(number).size()).append(" times");
+                int times = receipts.get(number).size();
+                doubled += times > 1 ? 1 : 0;
+                if (times == 0 || most < times) {
+                    wrong.append("\nmessage ").append(number).append(" has come ").append(times).append(" times");
                     receipts.get(number).forEach(receipt -> wrong.append("\n    ").append(receipt));
                 }
             }
+            if (most > 1) {
+                System.out.println("moves: " + doubled + " of " + receipts.size() + " messages came twice");
+            }
             if (wrong.length() > 0) {
                 events.forEach(event -> wrong.append("\n").append(event));
-                for (Broker broker : brokers) {
-                    wrong.append("\n").append(broker.url()).append("\n").append(broker.command("ctl", "subscriptions"));
-                    wrong.append(broker.command("ctl", "queues")).append(broker.command("ctl", "bridges"));
-                }
-                fail(received + " of " + receipts.size() + " have come:" + wrong);
+                fail(received + " messages have come, " + receipts.size() + " were sent:" + wrong);
             }
         }
     }
