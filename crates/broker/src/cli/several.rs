@@ -4,6 +4,7 @@
 //! Never here: sessions, and the choice of a client's store.
 
 use std::net::{SocketAddr, TcpStream};
+use std::ops::RangeInclusive;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::thread;
@@ -81,10 +82,7 @@ async fn serve_all(
     // The others have their directories in that of the first.
     start(FIRST_STORE, own_http)?;
     opened(&part, 1, &mut ended).await?;
-    let (here, absent): (Vec<u16>, Vec<u16>) = numbers.partition(|store| part.here().have(*store));
-    if !absent.is_empty() {
-        tracing::info!(?here, ?absent, "this node has some of the stores alone, as its cluster says");
-    }
+    let here = stores_here(&part, numbers);
     let count = here.len();
     for store in here.into_iter().skip(1) {
         start(store, http.silent())?;
@@ -118,6 +116,15 @@ async fn serve_all(
             },
         }
     }
+}
+
+/// The stores that this node has, once the first one has said so.
+fn stores_here(part: &StorePart, numbers: RangeInclusive<u16>) -> Vec<u16> {
+    let (here, absent): (Vec<u16>, Vec<u16>) = numbers.partition(|store| part.here().have(*store));
+    if !absent.is_empty() {
+        tracing::info!(?here, ?absent, "this node has only some of the stores, as its cluster says");
+    }
+    here
 }
 
 /// Serves one of the stores, in a thread of its own.
