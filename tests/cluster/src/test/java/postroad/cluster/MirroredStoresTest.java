@@ -85,6 +85,7 @@ class MirroredStoresTest {
         Node mirror = cluster.newcomer("far");
         mirror.configure(StoresTest.configuration(users));
         Node leader = cluster.leader();
+        cluster.await("leaders of all stores", () -> StoresTest.leaders(leader).size() == 3);
         cluster.await("a level with chosen stores", () -> leader.ctl("cluster").contains("level 3"));
         mirror.start();
         cluster.await("it asks", () -> leader.ctl("cluster").contains("postroad ctl cluster join far"));
