@@ -39,7 +39,7 @@ pub(crate) use duplicates::{Duplicates, Remembered};
 pub(crate) use handle::{
     Handling, apply_lease, apply_touch, group_of, handle_entries, handled, take_back_handled,
 };
-use post::Posts;
+use post::{Delayed, Posts};
 pub(crate) use post::{Posting, delay_new, has_posted, post_failed};
 use reserve::Reserves;
 pub(crate) use reserve::{
@@ -101,6 +101,8 @@ pub struct Leasing {
     locked: BTreeSet<(QueueId, EntryTag)>,
     /// Queues in which a message group became free: they are to be dispatched.
     freed: Vec<QueueId>,
+    /// So that messages that are due together stay in order.
+    delayed: Delayed,
 }
 
 impl Leasing {

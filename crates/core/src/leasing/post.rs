@@ -245,10 +245,17 @@ pub fn post_failed(
 /// The message of a new entry says when it may be delivered: until then it is delayed. Returns
 /// whether it is.
 pub fn delay_new(partition: &mut Partition, id: QueueId, entry: EntryTag, visible_at_ms: u64) -> bool {
-    let left_ms = visible_at_ms.saturating_sub(partition.clock.wall_ms());
-    // The time is not known while the log is read.
-    if visible_at_ms == 0 || partition.leader.is_live && left_ms == 0 {
+    if visible_at_ms == 0 {
         return false;
+    }
+    let mut left_ms = visible_at_ms.saturating_sub(partition.clock.wall_ms());
+    // The time is not known while the log is read.
+    if partition.leader.is_live {
+        let former = &mut partition.leader.leasing.delayed;
+        left_ms = former.lasts_ms((id, visible_at_ms), partition.now_ms, left_ms);
+        if left_ms == 0 {
+            return false;
+        }
     }
     let end = LeaseEnd { wall_ms: visible_at_ms, lasts_ms: left_ms };
     // The group keeps its order: later messages of it wait too.
@@ -256,4 +263,58 @@ pub fn delay_new(partition: &mut Partition, id: QueueId, entry: EntryTag, visibl
     begin_lease(partition, id, entry, (None, end), group);
     debug_assert!(entry_at(partition, id, entry).is_some_and(|entry| entry.state == EntryState::Leased));
     true
+}
+
+/// The wall clock and ticks are cut to milliseconds at different moments, so that the difference of
+/// the two changes by this.
+const TRUNCATED_MS: u64 = 1;
+
+/// The message that was delayed last.
+#[derive(Debug, Default)]
+pub struct Delayed(Option<(QueueId, u64, u64)>);
+
+impl Delayed {
+    /// How long the next one is delayed: it does not overtake a former one of its queue that is due
+    /// at the same time of day, or earlier.
+    fn lasts_ms(&mut self, (id, visible_at_ms): (QueueId, u64), now_ms: u64, left_ms: u64) -> u64 {
+        let mut until_ms = now_ms.saturating_add(left_ms);
+        if let Some((of, wall_ms, former_ms)) = self.0
+            && of == id
+            && wall_ms <= visible_at_ms
+            && former_ms.saturating_sub(until_ms) <= TRUNCATED_MS
+        {
+            until_ms = until_ms.max(former_ms);
+        }
+        if now_ms < until_ms {
+            self.0 = Some((id, visible_at_ms, until_ms));
+        }
+        until_ms - now_ms
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_delayed_message_does_not_overtake_one_that_is_due_as_early() {
+        let (queue, other) = (QueueId(1), QueueId(2));
+        for (name, next, left_ms, lasts_ms) in [
+            ("the clocks are as before", (queue, 5000), 990, 990),
+            ("the wall clock has ticked, and ticks have not", (queue, 5000), 989, 990),
+            ("a later time of day", (queue, 5001), 990, 990),
+            ("an earlier time of day", (queue, 4999), 989, 989),
+            ("another queue", (other, 5000), 989, 989),
+            ("the wall clock was set forward", (queue, 5000), 500, 500),
+            ("it is due, the former one is not", (queue, 5000), 0, 0),
+        ] {
+            let mut delayed = Delayed::default();
+            assert_eq!(delayed.lasts_ms((queue, 5000), 10, 1000), 1000);
+            assert_eq!(delayed.lasts_ms(next, 20, left_ms), lasts_ms, "{name}");
+        }
+        let mut delayed = Delayed::default();
+        assert_eq!(delayed.lasts_ms((queue, 5000), 10, 1), 1);
+        assert_eq!(delayed.lasts_ms((queue, 5000), 10, 0), 1, "it waits for the former one");
+        assert_eq!(delayed.lasts_ms((queue, 5000), 11, 0), 0);
+    }
 }
