@@ -21,7 +21,7 @@ use postroad_journal::{
 };
 use postroad_model::{PartitionId, Position};
 
-use crate::room::{OthersSpace, Room};
+use crate::room::{Intake, OthersSpace, Room};
 
 /// Payload of one proposal, unless a single record has more: the disk of a follower should not wait
 /// long for the next.
@@ -286,7 +286,8 @@ impl<D: Disk> Replica<D> {
     /// See [`Group::tick`].
     pub(crate) fn tick(&mut self) {
         self.group.tick();
-        let can_write = self.room.tick(self.group.log_mut());
+        let intake = self.leads.map(|_| self.intake());
+        let can_write = self.room.tick(self.group.log_mut(), intake);
         self.group.can_write(can_write);
         self.unmarked_ticks += 1;
         if MARK_TICKS <= self.unmarked_ticks && self.failure.is_none() {
@@ -368,6 +369,7 @@ impl<D: Disk> Replica<D> {
         if self.serves.is_none() {
             return Vec::new();
         }
+        let intake = self.intake();
         while !records.is_empty() && self.failure.is_none() {
             let mut bytes = 0;
             let fits = |record: &&Record| {
@@ -376,7 +378,8 @@ impl<D: Disk> Replica<D> {
             };
             let count = records.iter().take_while(fits).count().max(1);
             let batch = encode_batch(&records[..count]);
-            if !self.room.admits_batch(self.group.log_mut(), &records[..count], batch.len() as u64) {
+            let sized = (&records[..count], batch.len() as u64);
+            if !self.room.admits_batch(self.group.log_mut(), intake, sized) {
                 return records;
             }
             match self.group.propose(batch) {
@@ -511,12 +514,16 @@ impl<D: Disk> Replica<D> {
 
     /// Whether a leader may take in further data.
     pub(crate) fn space(&self) -> Space {
-        self.room.of_group(self.group.log(), self.members(), self.group.node())
+        self.room.of_group(self.intake())
     }
 
-    /// Whether proposals wait for room on the disk, and nothing else is under way.
+    fn intake(&self) -> Intake {
+        self.room.intake(self.group.log(), self.members(), self.group.node())
+    }
+
+    /// Whether proposals wait for room on disks, and nothing else is under way.
     pub(crate) fn waits_for_room(&self) -> bool {
-        self.room.is_lacking() && self.handed_out == self.group.status().last
+        self.room.delays_batch() && self.handed_out == self.group.status().last
     }
 
     /// The disk is full: entries that lagging replicas alone may need are given up. Returns whether

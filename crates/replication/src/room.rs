@@ -3,6 +3,7 @@
 //! ```text
 //! follower  an entry without room ── not taken, as if the network had lost it ──▶ the leader repeats it
 //! leader    a batch without room ─── waits: leadership goes to a node with space, or space comes back
+//!           a node is full, another has not said ─── sends are held until it says, for a time
 //! ```
 //! So no promise waits for a disk that is full: votes, heartbeats and entries that only free space
 //! go on. Never here: which node leads, words for operators.
@@ -15,8 +16,8 @@ use postroad_journal::{Disk, GroupSize, Record, Space, admission};
 /// A node without room for so little does not campaign: it could not begin its term.
 const CAMPAIGN: GroupSize = GroupSize { bytes: 4096, reserve: true };
 
-/// Ticks for which a leader whose batches find no room counts on another node with space; of 50 ms
-/// each.
+/// Ticks for which a leader whose batches find no room counts on another node with space, and on
+/// one that has not said how much it has; of 50 ms each.
 const HAND_OVER_TICKS: u32 = 40;
 
 /// The record that says which entry a group is, and a list of members at most.
@@ -32,6 +33,10 @@ pub(crate) struct Room {
     lacking: Option<GroupSize>,
     /// For how long.
     lacking_ticks: u32,
+    /// Sends wait for a node that has not said whether it is full.
+    holds: bool,
+    /// For how long this leader has known of too few nodes with space, and too few full ones.
+    unsure_ticks: u32,
     /// As the other nodes say; `None` while nothing is known of them.
     others: Option<OthersSpace>,
 }
@@ -41,21 +46,41 @@ pub(crate) struct Room {
 pub struct OthersSpace {
     /// Those with space.
     pub with_space: Vec<NodeId>,
-    /// Whether one of them says that it is full.
-    pub is_one_full: bool,
+    /// Those that say they are full.
+    pub full: Vec<NodeId>,
 }
 
-impl OthersSpace {
-    /// Whether a majority of the voters has space for further data. A node that is not reached may
-    /// have some: if none says that it is full, messages wait for a majority, and are not refused.
-    fn suffices(others: Option<&OthersSpace>, members: &Members, (own, has_space): (NodeId, bool)) -> bool {
-        let is_one_full = !has_space || others.is_some_and(|others| others.is_one_full);
-        let counts = |node: &NodeId| match others {
-            _ if *node == own => has_space,
-            None => true,
-            Some(others) => others.with_space.contains(node),
+/// Whether a leader takes in data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Intake {
+    /// A majority has space, or no node says that it is full: then messages wait for a majority.
+    Takes,
+    /// Depends on nodes that have not said it, as they are not reached.
+    Unsure,
+    /// There is no majority without the nodes that are full.
+    Refuses,
+}
+
+impl Intake {
+    /// The verdict for a leader `own` of these voters.
+    fn of(others: Option<&OthersSpace>, members: &Members, (own, has_space): (NodeId, bool)) -> Intake {
+        let nothing = OthersSpace::default();
+        let others = others.unwrap_or(&nothing);
+        let count = |listed: &[NodeId]| {
+            members.voters.iter().filter(|node| **node != own && listed.contains(node)).count()
         };
-        !is_one_full || members.majority() <= members.voters.iter().filter(|node| counts(node)).count()
+        let (others_with_space, others_full) = (count(&others.with_space), count(&others.full));
+        let with_space = others_with_space + usize::from(has_space);
+        let full = others_full + usize::from(!has_space);
+        if full == 0 || members.majority() <= with_space {
+            return Intake::Takes;
+        }
+        if members.voters.len() - full < members.majority() {
+            return Intake::Refuses;
+        }
+        // A leader that alone is full takes no more than its own disk holds. A full follower would
+        // be left with entries that it cannot store, and with acknowledgements behind them.
+        if others_full == 0 { Intake::Takes } else { Intake::Unsure }
     }
 }
 
@@ -78,10 +103,19 @@ impl Room {
     pub fn admits_batch<D: Disk>(
         &mut self,
         log: &mut JournalLog<D>,
-        records: &[Record],
-        payload_bytes: u64,
+        intake: Intake,
+        (records, payload_bytes): (&[Record], u64),
     ) -> bool {
         let reserve = records.iter().all(|record| record.reserve);
+        self.holds = !reserve
+            && match intake {
+                Intake::Takes => false,
+                Intake::Unsure => self.holds || self.unsure_ticks < HAND_OVER_TICKS,
+                Intake::Refuses => self.holds,
+            };
+        if self.holds {
+            return false;
+        }
         let count = META_RECORDS + records.len() as u64;
         self.admits(log, GroupSize::at_most(count, META_BYTES + payload_bytes, reserve))
     }
@@ -121,8 +155,11 @@ impl Room {
         self.promised.clear();
     }
 
-    /// Time passes: looks whether there is room again. Returns whether this node may campaign.
-    pub fn tick<D: Disk>(&mut self, log: &mut JournalLog<D>) -> bool {
+    /// Time passes: looks whether there is room again. The verdict is that of a leader. Returns
+    /// whether this node may campaign.
+    pub fn tick<D: Disk>(&mut self, log: &mut JournalLog<D>, intake: Option<Intake>) -> bool {
+        self.unsure_ticks =
+            if intake == Some(Intake::Unsure) { self.unsure_ticks.saturating_add(1) } else { 0 };
         let Some(journal) = log.journal_mut() else { return true };
         if self.lacking.is_some_and(|group| admission::secures(journal, &self.promised, group)) {
             self.lacking = None;
@@ -132,8 +169,13 @@ impl Room {
     }
 
     /// Whether a group found no room, and there is still none.
-    pub fn is_lacking(&self) -> bool {
+    fn is_lacking(&self) -> bool {
         self.lacking.is_some()
+    }
+
+    /// Whether the next batch waits for room, here or on others.
+    pub fn delays_batch(&self) -> bool {
+        self.is_lacking() || self.holds
     }
 
     /// The space of this node's disk.
@@ -150,11 +192,17 @@ impl Room {
         self.others = Some(others);
     }
 
-    /// Whether a leader may take in further data: a majority has space for it.
-    pub fn of_group<D: Disk>(&self, log: &JournalLog<D>, members: &Members, own: NodeId) -> Space {
+    /// Whether a leader of these members takes in data.
+    pub fn intake<D: Disk>(&self, log: &JournalLog<D>, members: &Members, own: NodeId) -> Intake {
         let has_space = self.on_disk(log) == DiskSpace::Ample;
-        let suffices = OthersSpace::suffices(self.others.as_ref(), members, (own, has_space));
-        if suffices && self.lacking_ticks < HAND_OVER_TICKS { Space::Ample } else { Space::Low }
+        Intake::of(self.others.as_ref(), members, (own, has_space))
+    }
+
+    /// Whether a leader with this verdict may take in further data: a majority has space for it, or
+    /// may say so in time.
+    pub fn of_group(&self, intake: Intake) -> Space {
+        let is_late = HAND_OVER_TICKS <= self.lacking_ticks.max(self.unsure_ticks);
+        if intake == Intake::Refuses || is_late { Space::Low } else { Space::Ample }
     }
 }
 
@@ -172,24 +220,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_are_refused_only_if_a_node_is_full() {
+    fn messages_are_refused_only_if_full_nodes_leave_no_majority() {
+        use Intake::{Refuses, Takes, Unsure};
         let node = |number| NodeId::new(number).unwrap();
-        let members = Members::first([1, 2, 3].map(node));
-        let table: [(&str, bool, &[u64], bool, bool); 8] = [
-            ("all have space", true, &[2, 3], false, true),
-            ("a follower is full", true, &[2], true, true),
-            ("both are", true, &[], true, false),
-            ("this node is", false, &[2, 3], false, true),
-            ("this node and another", false, &[2], true, false),
-            ("no other node is reached", true, &[], false, true),
-            ("one is reached and full", true, &[], true, false),
-            ("this node is full, and one is not reached", false, &[2], false, false),
+        let three = Members::first([1, 2, 3].map(node));
+        let five = Members::first([1, 2, 3, 4, 5].map(node));
+        let table: [(&str, &Members, bool, &[u64], &[u64], Intake); 14] = [
+            ("all have space", &three, true, &[2, 3], &[], Takes),
+            ("a follower is full", &three, true, &[2], &[3], Takes),
+            ("both are", &three, true, &[], &[2, 3], Refuses),
+            ("this node is", &three, false, &[2, 3], &[], Takes),
+            ("this node and another", &three, false, &[2], &[3], Refuses),
+            ("no other node is reached", &three, true, &[], &[], Takes),
+            ("one is full, and one has not said", &three, true, &[], &[2], Unsure),
+            ("this node is full, and one has not said", &three, false, &[2], &[], Takes),
+            ("this node is full, and none has said", &three, false, &[], &[], Takes),
+            ("a node without a vote is full", &three, true, &[2], &[9], Takes),
+            ("it counts for nothing", &three, false, &[9], &[2, 3], Refuses),
+            ("five: one has not said", &five, true, &[2], &[3, 4], Unsure),
+            ("five: it has", &five, true, &[2, 5], &[3, 4], Takes),
+            ("five: three are full", &five, false, &[2], &[3, 4], Refuses),
         ];
-        for (title, has_space, with_space, is_one_full, want) in table {
-            let others =
-                OthersSpace { with_space: with_space.iter().copied().map(node).collect(), is_one_full };
-            assert_eq!(OthersSpace::suffices(Some(&others), &members, (node(1), has_space)), want, "{title}");
+        for (title, members, has_space, with_space, full, want) in table {
+            let nodes = |numbers: &[u64]| numbers.iter().copied().map(node).collect();
+            let others = OthersSpace { with_space: nodes(with_space), full: nodes(full) };
+            assert_eq!(Intake::of(Some(&others), members, (node(1), has_space)), want, "{title}");
         }
-        assert!(OthersSpace::suffices(None, &members, (node(1), false)), "nothing is known yet");
+        assert_eq!(Intake::of(None, &three, (node(1), false)), Takes, "nothing is known yet");
     }
 }

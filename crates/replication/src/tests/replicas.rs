@@ -359,6 +359,83 @@ struct Cluster {
 }
 
 impl Cluster {
+    fn new(seed: u64) -> Cluster {
+        let network = Network::default();
+        let nodes = (1..=3).map(|number| Node::new(number, seed, &network)).collect();
+        Cluster {
+            fills: seed % 2 == 1,
+            copies: 0,
+            random: Random(seed),
+            network,
+            nodes,
+            cut: None,
+            next_value: 1,
+            proposes: true,
+            durable: Vec::new(),
+            leaders: BTreeMap::new(),
+            transfers: 0,
+            changes: 0,
+        }
+    }
+
+    fn leader(&self) -> Option<usize> {
+        self.nodes
+            .iter()
+            .position(|node| node.leads() && node.writer.replica().is_some_and(|it| it.leads_now().is_some()))
+    }
+
+    /// Steps without faults until this holds; for a time.
+    fn until(&mut self, event: &str, holds: impl Fn(&Cluster) -> bool) {
+        let mut steps = 0;
+        while !holds(self) {
+            self.step(false);
+            steps += 1;
+            assert!(
+                steps < 5_000,
+                "not: {event}: {:#?}",
+                self.nodes.iter().map(Node::shown).collect::<Vec<_>>()
+            );
+        }
+    }
+
+    /// The leader proposes a value of some size.
+    fn send(&mut self, leader: usize) {
+        self.nodes[leader].propose(std::iter::once(self.next_value), 700);
+        self.next_value += 1;
+    }
+
+    fn refused(&self) -> usize {
+        self.nodes.iter().map(|node| node.refused).sum()
+    }
+
+    /// The disk of the leader gets full while another node is away: sends are taken until a third
+    /// node leads, which holds them. Returns that node, and the full one.
+    fn loses_the_leaders_disk(&mut self) -> (usize, usize) {
+        self.proposes = false;
+        self.until("a leader", |it| it.leader().is_some());
+        let full = self.leader().unwrap();
+        let (next, away) = ((full + 1) % 3, (full + 2) % 3);
+        self.cut = Some(away as u64 + 1);
+        self.nodes[full].disk.set_capacity(Some(0));
+        let mut sends_while_low = 0;
+        while self.leader() == Some(full) && sends_while_low < 3 {
+            if self.nodes[full].proposed.is_empty() {
+                assert!(self.nodes[full].ample, "sends are taken");
+                self.send(full);
+                sends_while_low += u64::from(self.nodes[full].space() != DiskSpace::Ample);
+            }
+            self.step(false);
+        }
+        self.until("the third node leads", |it| it.leader() == Some(next));
+        assert_eq!(self.refused(), 0);
+        self.until("the third node knows of the full disk", |it| {
+            it.nodes[full].space() != DiskSpace::Ample && it.nodes[next].proposed.is_empty()
+        });
+        (next, full)
+    }
+}
+
+impl Cluster {
     /// Adds or removes a learner that never answers: the replicas are to agree about it.
     fn change_members(&mut self) {
         let from = self.random.below(3) as usize;
@@ -396,13 +473,13 @@ impl Cluster {
             });
             let (others, full): (Vec<usize>, Vec<usize>) =
                 reached.partition(|other| self.nodes[*other].space() == DiskSpace::Ample);
-            let others: Vec<NodeId> = others.into_iter().map(number).collect();
-            let is_one_full = !full.is_empty();
+            let numbers = |nodes: Vec<usize>| nodes.into_iter().map(number).collect::<Vec<NodeId>>();
+            let (others, full) = (numbers(others), numbers(full));
             let node = &mut self.nodes[index];
             if node.leads() && node.space() != DiskSpace::Ample && self.random.one_in(20) {
                 others.first().into_iter().for_each(|to| node.writer.leadership().hand_over(Some(*to)));
             }
-            node.writer.leadership().others_have(OthersSpace { with_space: others, is_one_full });
+            node.writer.leadership().others_have(OthersSpace { with_space: others, full });
             if node.writer.wants_retry() && self.random.one_in(5) {
                 node.writer.retry();
             }
@@ -478,22 +555,7 @@ impl Cluster {
 }
 
 fn run(seed: u64) -> Seen {
-    let network = Network::default();
-    let nodes = (1..=3).map(|number| Node::new(number, seed, &network)).collect();
-    let mut cluster = Cluster {
-        fills: seed % 2 == 1,
-        copies: 0,
-        random: Random(seed),
-        network,
-        nodes,
-        cut: None,
-        next_value: 1,
-        proposes: true,
-        durable: Vec::new(),
-        leaders: BTreeMap::new(),
-        transfers: 0,
-        changes: 0,
-    };
+    let mut cluster = Cluster::new(seed);
     for _ in 0..1500 {
         cluster.step(true);
     }
@@ -570,4 +632,39 @@ fn durable_records_are_in_all_replicas_at_the_end() {
     assert!(all.checkpoints > 100 && all.recycled > 100, "{all:?}");
     assert!(all.refused > 100 && all.exhausted > 100 && all.durable_while_low > 100, "{all:?}");
     assert!(all.transfers > 100 && all.changes > 100 && all.steps_down > 100, "{all:?}");
+}
+
+#[test]
+fn sends_wait_for_a_node_that_comes_back_while_another_disk_is_full() {
+    for seed in 0..20 {
+        let mut cluster = Cluster::new(seed);
+        let (next, _) = cluster.loses_the_leaders_disk();
+        let durable = cluster.durable.len();
+        for _ in 0..20 {
+            cluster.send(next);
+            cluster.step(false);
+        }
+        assert!(cluster.nodes[next].ample, "seed {seed}: sends are held, not refused");
+        cluster.cut = None;
+        cluster.until("all are durable", |it| it.nodes[next].proposed.is_empty());
+        assert_eq!((cluster.refused(), cluster.durable.len()), (0, durable + 20), "seed {seed}");
+    }
+}
+
+#[test]
+fn sends_do_not_wait_long_for_a_node_that_stays_away() {
+    for seed in 0..20 {
+        let mut cluster = Cluster::new(seed);
+        let (next, full) = cluster.loses_the_leaders_disk();
+        let before = cluster.durable.len();
+        cluster.send(next);
+        cluster.until("it is refused", |it| it.refused() == 1);
+        assert!(!cluster.nodes[next].ample, "seed {seed}: further ones are refused at once");
+        // Those that free space are taken; the full disk has room for some.
+        cluster.nodes[next].propose(std::iter::once(cluster.next_value), 0);
+        cluster.until("it is durable", |it| it.nodes[next].proposed.is_empty());
+        assert_eq!((cluster.refused(), cluster.durable.len()), (1, before + 1), "seed {seed}");
+        cluster.nodes[full].disk.set_capacity(None);
+        cluster.until("there is space", |it| it.nodes[next].ample);
+    }
 }

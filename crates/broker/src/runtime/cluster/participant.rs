@@ -257,8 +257,7 @@ impl Participant {
     /// has some: to this one.
     fn see_to_space(&mut self, writer: &mut LogWriter<RealDisk>) -> Option<Successor> {
         let (others, full) = self.shared.peers().reached_by_space();
-        let is_one_full = !full.is_empty();
-        writer.leadership().others_have(OthersSpace { with_space: others.clone(), is_one_full });
+        writer.leadership().others_have(OthersSpace { with_space: others.clone(), full });
         let replica = writer.replica()?;
         let (space, before) = (replica.disk_space(), self.shared.space());
         self.untold_ticks += 1;
