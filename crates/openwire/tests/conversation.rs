@@ -14,7 +14,8 @@ use postroad_model::{
 use postroad_openwire::codec::{
     BrokerId, BrokerInfo, BrokerSubscriptionInfo, Command, ConnectionId, ConnectionInfo, ConsumerId,
     ConsumerInfo, Destination, DestinationInfo, LocalTransactionId, Message, MessageId, ProducerId,
-    ProducerInfo, TransactionId, TransactionInfo, WireFormat, WireFormatOptions, WireString, take_frame,
+    ProducerInfo, RemoveInfo, RemovedId, SessionId, TransactionId, TransactionInfo, WireFormat,
+    WireFormatOptions, WireString, take_frame,
 };
 use postroad_openwire::{OpenWireOptions, OpenWireSession};
 
@@ -533,4 +534,112 @@ fn only_a_broker_tells_its_subscriptions() {
         .say(BrokerSubscriptionInfo { response_required: true, ..BrokerSubscriptionInfo::default() })
         .unwrap();
     assert!(matches!(client.read(), Some(Command::ExceptionResponse(_))));
+}
+
+/// The end of a consumer of this number, of the session, or of the connection; without a response
+/// as the clients of ActiveMQ end consumers and sessions.
+fn removal(of: RemovedId, command_id: Option<i32>) -> RemoveInfo {
+    RemoveInfo {
+        object_id: Some(of),
+        response_required: command_id.is_some(),
+        command_id: command_id.unwrap_or_default(),
+        ..RemoveInfo::default()
+    }
+}
+
+#[test]
+fn the_removal_of_a_connection_waits_for_consumers_that_were_removed_one_way() {
+    let consumer = |value| ConsumerId { connection_id: Some("ID:c".into()), session_id: 1, value };
+    let session = || SessionId { connection_id: Some("ID:c".into()), value: 1 };
+    let connection = || RemovedId::Connection(ConnectionId { value: Some("ID:c".into()) });
+    for (case, refused) in [("all are removed", None), ("one is refused", Some(0)), ("another is", Some(2))] {
+        let mut conversation = Conversation::known();
+        for value in 1..=3 {
+            conversation
+                .say(ConsumerInfo {
+                    consumer_id: Some(consumer(value)),
+                    destination: Some(Destination::Queue("a".into())),
+                    ..ConsumerInfo::default()
+                })
+                .unwrap();
+        }
+        conversation.events.clear();
+        conversation.say(removal(RemovedId::Consumer(consumer(1)), None)).unwrap();
+        conversation.say(removal(RemovedId::Consumer(consumer(2)), None)).unwrap();
+        conversation.say(removal(RemovedId::Session(session()), None)).unwrap();
+        conversation.say(removal(connection(), Some(77))).unwrap();
+        let tickets: Vec<_> = conversation
+            .events
+            .drain(..)
+            .filter_map(|event| match event {
+                Event::Detach { ticket, .. } => ticket,
+                Event::Disclaim { ticket, .. } => Some(ticket),
+                _ => None,
+            })
+            .collect();
+        let [first, second, third, name] = tickets[..] else { panic!("case: {case}: {tickets:?}") };
+        // In any order: the first is answered last.
+        for (number, ticket) in [(3, name), (2, third), (1, second), (0, first)] {
+            assert!(conversation.read().is_none(), "case: {case}: before answer {number}");
+            let reason = || Err(Refusal::StoreFailed { reason: "the disk".to_owned() });
+            let result = if refused == Some(number) { reason() } else { Ok(()) };
+            conversation.answer(ToSession::Reply { ticket, result });
+        }
+        let last = std::iter::from_fn(|| conversation.read()).last();
+        let answer = match &last {
+            Some(Command::Response(response)) => (response.correlation_id, true),
+            Some(Command::ExceptionResponse(response)) => (response.correlation_id, false),
+            other => panic!("case: {case}: {other:?}"),
+        };
+        assert_eq!(answer, (77, refused.is_none()), "case: {case}");
+    }
+}
+
+#[test]
+fn the_removal_of_a_connection_without_consumers_waits_for_its_name_alone() {
+    let mut conversation = Conversation::known();
+    let removed = RemovedId::Connection(ConnectionId { value: Some("ID:c".into()) });
+    conversation.say(removal(removed, Some(77))).unwrap();
+    let Some(Event::Disclaim { ticket, .. }) = conversation.events.pop() else { panic!("the name stays") };
+    assert!(conversation.read().is_none());
+    conversation.answer(ToSession::Reply { ticket, result: Ok(()) });
+    assert!(matches!(conversation.read(), Some(Command::Response(answer)) if answer.correlation_id == 77));
+}
+
+#[test]
+fn a_long_row_of_removals_is_answered_at_once() {
+    let mut conversation = Conversation::known();
+    let consumer = |value| ConsumerId { connection_id: Some("ID:c".into()), session_id: 1, value };
+    const REMOVALS: i64 = 4000;
+    for value in 0..REMOVALS {
+        let info = ConsumerInfo {
+            consumer_id: Some(consumer(value)),
+            destination: Some(Destination::Queue("a".into())),
+            ..ConsumerInfo::default()
+        };
+        conversation.say(info).unwrap();
+        let Some(Event::Attach(attach)) = conversation.events.pop() else { panic!("no consumer") };
+        conversation.answer(ToSession::Reply { ticket: attach.ticket, result: Ok(()) });
+    }
+    for value in 0..REMOVALS {
+        conversation.say(removal(RemovedId::Consumer(consumer(value)), Some(value as i32 + 100))).unwrap();
+    }
+    let tickets: Vec<_> = conversation
+        .events
+        .drain(..)
+        .filter_map(|event| if let Event::Detach { ticket, .. } = event { ticket } else { None })
+        .collect();
+    assert_eq!(tickets.len() as i64, REMOVALS);
+    conversation.output.clear();
+    for ticket in tickets.into_iter().rev() {
+        assert!(conversation.output.is_empty(), "the first is the last to be answered");
+        conversation.answer(ToSession::Reply { ticket, result: Ok(()) });
+    }
+    let answers: Vec<i32> = std::iter::from_fn(|| conversation.read())
+        .map(|answer| match answer {
+            Command::Response(response) => response.correlation_id,
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(answers, (100..100 + REMOVALS as i32).collect::<Vec<_>>());
 }

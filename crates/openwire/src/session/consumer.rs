@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use postroad_model::{
     Attach, ConsumerKey, ConsumerMode, ConsumerNotice, Delivered, DestinationKind, DetachCause, Event,
-    LookupMap, PartitionId, Share, Subscription,
+    LookupMap, PartitionId, Share, Subscription, Ticket,
 };
 use rustc_hash::FxHashMap;
 
@@ -89,6 +89,8 @@ pub struct Consumers {
     places: FxHashMap<ConsumerNumber, ConsumerNumber>,
     /// Consumers with a pull that ends by itself; keeps the common case free of a search.
     pulls: u32,
+    /// The last removal of consumers, answered or not.
+    removal: Option<Ticket>,
 }
 
 impl Consumers {
@@ -534,12 +536,15 @@ impl OpenWireSession {
         }
         let removed: Vec<Consumer> = ids.iter().filter_map(|id| self.consumers.remove(id)).collect();
         let parts: u32 = removed.iter().map(|consumer| consumer.parts.len() as u32).sum();
-        let leaves = matches!(info.object_id, Some(RemovedId::Connection(_)));
-        if parts == 0 {
-            return if leaves { self.give_up_client_id(turn) } else { Ok(Done::Now) };
-        }
-        let name = if leaves { self.forget_client() } else { None };
-        let ticket = self.wait(parts + u32::from(name.is_some()), None, Then::Respond);
+        let name = match info.object_id {
+            Some(RemovedId::Connection(_)) => self.forget_client(),
+            // A producer has nothing to wait for.
+            Some(RemovedId::Producer(_)) => return Ok(Done::Now),
+            _ => None,
+        };
+        let Some(ticket) = self.wait_for_removal(parts + u32::from(name.is_some())) else {
+            return Ok(Done::Now);
+        };
         if let Some(name) = name {
             turn.events.push(Event::Disclaim { name, connection: self.id, ticket });
         }
@@ -551,6 +556,23 @@ impl OpenWireSession {
             }
         }
         Ok(Done::Later(ticket))
+    }
+
+    /// A ticket for so many answers, and for the removals before: clients wait for no response to
+    /// the removal of a consumer, and take that of their connection for the end of the matter.
+    /// `None` if there is nothing to wait for.
+    fn wait_for_removal(&mut self, answers: u32) -> Option<Ticket> {
+        let before = self.consumers.removal.filter(|before| self.replies.then(*before).is_some());
+        let answers = answers + u32::from(before.is_some());
+        if answers == 0 {
+            return None;
+        }
+        let ticket = self.wait(answers, None, Then::Removed { next: None });
+        if let Some(before) = before.and_then(|before| self.replies.then(before)) {
+            before.then = Then::Removed { next: Some(ticket) };
+        }
+        self.consumers.removal = Some(ticket);
+        Some(ticket)
     }
 
     fn consumers_where(&self, wanted: impl Fn(&ConsumerId) -> bool) -> Vec<ConsumerId> {

@@ -297,14 +297,6 @@ impl OpenWireSession {
             }
         }
     }
-
-    /// The client says goodbye: its client id is free before it reads the answer.
-    pub(super) fn give_up_client_id(&mut self, turn: &mut Turn<'_>) -> Result<Done, Exception> {
-        let Some(name) = self.forget_client() else { return Ok(Done::Now) };
-        let ticket = self.wait(1, None, Then::Respond);
-        turn.events.push(Event::Disclaim { name, connection: self.id, ticket });
-        Ok(Done::Later(ticket))
-    }
 }
 
 /// The package of the client's JMS interfaces: Jakarta since provider version 6.

@@ -26,6 +26,11 @@ pub fn check_bound(what: &str, count: usize, max: usize) -> Result<(), Exception
 pub enum Then {
     /// Only the response.
     Respond,
+    /// Consumers were removed.
+    Removed {
+        /// The next removal, if one waits for this one.
+        next: Option<Ticket>,
+    },
     /// A piece of a large message.
     Piece,
     /// The broker asked for itself: not even a response.
@@ -67,7 +72,7 @@ pub enum Then {
 pub struct Waiting {
     /// The response that the client waits for.
     respond: Option<i32>,
-    then: Then,
+    pub(super) then: Then,
 }
 
 impl OpenWireSession {
@@ -84,7 +89,37 @@ impl OpenWireSession {
     }
 
     pub(super) fn replied(&mut self, ticket: Ticket, result: Result<(), Refusal>, turn: &mut Turn<'_>) {
-        let Some((Waiting { respond, then }, refusal)) = self.replies.count(ticket, result) else { return };
+        let mut last = Some((ticket, result));
+        while let Some((ticket, result)) = last.take()
+            && let Some((waiting, refusal)) = self.replies.count(ticket, result)
+        {
+            match waiting.then {
+                Then::Removed { next } => {
+                    self.respond_with(waiting.respond, refusal.as_ref(), turn);
+                    // The next is refused, too: its client would take this one for confirmed.
+                    last = next.map(|next| (next, refusal.map_or(Ok(()), Err)));
+                }
+                _ => self.go_on(ticket, waiting, refusal, turn),
+            }
+        }
+    }
+
+    /// The response says how it has ended.
+    fn respond_with(&mut self, respond: Option<i32>, refusal: Option<&Refusal>, turn: &mut Turn<'_>) {
+        match refusal {
+            None => self.respond(respond, turn),
+            Some(refusal) => self.refuse(respond, &Exception::from(refusal), turn),
+        }
+    }
+
+    /// All answers have come.
+    fn go_on(
+        &mut self,
+        ticket: Ticket,
+        Waiting { respond, then }: Waiting,
+        refusal: Option<Refusal>,
+        turn: &mut Turn<'_>,
+    ) {
         let failed = refusal.is_some();
         match (&then, &refusal) {
             (Then::Prepared, refusal) => return self.prepared(respond, refusal.as_ref(), turn),
@@ -97,13 +132,12 @@ impl OpenWireSession {
             }
             _ => {}
         }
-        match refusal {
-            _ if matches!(then, Then::Nothing) => return,
-            None => self.respond(respond, turn),
-            Some(refusal) => self.refuse(respond, &Exception::from(&refusal), turn),
+        if matches!(then, Then::Nothing) {
+            return;
         }
+        self.respond_with(respond, refusal.as_ref(), turn);
         match then {
-            Then::Respond | Then::Nothing | Then::Piece => {}
+            Then::Respond | Then::Removed { .. } | Then::Nothing | Then::Piece => {}
             Then::Declared(destination) if !failed => self.declared(&destination),
             Then::Declared(_) => {}
             Then::Prepared | Then::Branch(_) | Then::Recovered | Then::Credit | Then::Offered => {}

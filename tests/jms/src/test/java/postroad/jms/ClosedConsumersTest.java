@@ -22,7 +22,22 @@ class ClosedConsumersTest extends JmsTest {
     @Test
     @DisplayName("what a client has read does not come again after it closed its connection, also if the broker is killed at once")
     void killed() throws Exception {
-        try (Broker broker = Broker.launch("closed")) {
+        readInRounds("closed", consumer -> { });
+    }
+
+    /** The client waits for no response to the end of its consumer: that of its connection is the first that it waits for. */
+    @Test
+    @DisplayName("it does not come again either if the consumer was closed ahead of the connection")
+    void killedAfterItsConsumerWasClosed() throws Exception {
+        readInRounds("consumer-closed", MessageConsumer::close);
+    }
+
+    private interface Ending {
+        void end(MessageConsumer consumer) throws Exception;
+    }
+
+    private void readInRounds(String name, Ending ending) throws Exception {
+        try (Broker broker = Broker.launch(name)) {
             ActiveMQQueue orders = new ActiveMQQueue("orders");
             Session session = sessionAt(broker);
             MessageProducer producer = session.createProducer(orders);
@@ -36,7 +51,8 @@ class ClosedConsumersTest extends JmsTest {
                 for (int number = 0; number < PER_ROUND; number++) {
                     assertEquals("order " + (round * PER_ROUND + number), text(consumer.receive(PATIENCE_MS)), "round " + round);
                 }
-                // AUTO_ACKNOWLEDGE waits for no response; the close does.
+                // AUTO_ACKNOWLEDGE waits for no response; the close of the connection does.
+                ending.end(consumer);
                 connection.close();
                 broker.kill();
                 broker.start();
