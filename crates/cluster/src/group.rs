@@ -196,6 +196,8 @@ pub struct Group<L: EntryLog> {
     changes: Vec<Members>,
     /// See [`Group::abstain`].
     abstains: bool,
+    /// See [`Group::avoid`].
+    avoided: Vec<NodeId>,
     /// See [`Group::can_write`].
     lacks_room: bool,
     /// Those that the snapshot has that is being installed.
@@ -237,6 +239,7 @@ impl<L: EntryLog> Group<L> {
             role: (Role::Follower { leader: None }, vote.term),
             changes: Vec::new(),
             abstains: false,
+            avoided: Vec::new(),
             lacks_room: false,
             installing: None,
             #[cfg(test)]
@@ -273,10 +276,18 @@ impl<L: EntryLog> Group<L> {
         let stored = self.stored_by_others().into_iter().filter(|(node, _)| voters.contains(node));
         let progress = self.raft.raft.prs();
         // One that takes no part may have had the whole log when it was last heard of.
-        let answers = |node: NodeId| progress.get(node.get()).is_some_and(|found| found.recent_active);
+        let answers = |node: NodeId| {
+            let is_heard = progress.get(node.get()).is_some_and(|found| found.recent_active);
+            is_heard && !self.avoided.contains(&node)
+        };
         if let Some((node, _)) = stored.max_by_key(|(node, index)| (answers(*node), *index, node.get())) {
             self.transfer_leadership(node);
         }
+    }
+
+    /// These nodes say that their stores are damaged: [`Group::hand_over`] takes others first.
+    pub fn avoid(&mut self, nodes: Vec<NodeId>) {
+        self.avoided = nodes;
     }
 
     /// This replica never campaigns from now on, as its store is damaged: it votes and stores

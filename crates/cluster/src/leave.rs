@@ -106,6 +106,21 @@ impl LeaveTurns {
     }
 }
 
+/// The voter to which the leader `own` hands over as its store is damaged, if there is one.
+/// `whole`: the nodes that it reaches and that have a store. One of them that says of itself that
+/// its store is damaged would not take over ([`crate::Group::abstain`]), and writes would wait for
+/// nothing.
+pub fn undamaged_heir(
+    (members, own): (&Members, NodeId),
+    whole: &[NodeId],
+    says_damaged: &[NodeId],
+    has_caught_up: impl Fn(NodeId) -> bool,
+) -> Option<NodeId> {
+    let is_fit = |node: &NodeId| whole.contains(node) && !says_damaged.contains(node);
+    let mut heirs = members.voters.iter().copied().filter(|node| *node != own && is_fit(node));
+    heirs.find(|node| has_caught_up(*node))
+}
+
 /// Whether this number of other voters goes on without the node.
 pub fn others_are_majority(members: &Members, node: NodeId, others: usize) -> bool {
     !members.voters.contains(&node) || members.majority() <= others
@@ -149,6 +164,27 @@ mod tests {
         assert!(!asks(3, &[3], 6000) && !asks(3, &[3], 600_000), "the first one is being filled");
         assert!(asks(3, &[2, 3], 600_001), "it is whole again");
         assert!(!asks(2, &[2], 600_002));
+    }
+
+    #[test]
+    fn a_damaged_leader_hands_over_to_an_undamaged_voter_or_stays() {
+        let three = Members::founders(["a:1", "b:1", "c:1"]);
+        let table: [(&str, &[u64], &[u64], &[u64], Option<u64>); 9] = [
+            ("the others are whole", &[2, 3], &[], &[], Some(2)),
+            ("the first one says that it is damaged", &[2, 3], &[2], &[], Some(3)),
+            ("the second one does", &[2, 3], &[3], &[], Some(2)),
+            ("both do", &[2, 3], &[2, 3], &[], None),
+            ("one is being filled, the other is damaged", &[2], &[2], &[], None),
+            ("one is being filled", &[3], &[], &[], Some(3)),
+            ("the undamaged one lags", &[2, 3], &[2], &[3], None),
+            ("one without a vote", &[9], &[], &[], None),
+            ("itself", &[1], &[], &[], None),
+        ];
+        for (case, whole, damaged, lag, want) in table {
+            let (group, caught_up) = ((&three, node(1)), |node: NodeId| !lag.contains(&node.get()));
+            let heir = undamaged_heir(group, &nodes(whole), &nodes(damaged), caught_up);
+            assert_eq!(heir, want.map(node), "case: {case}");
+        }
     }
 
     #[test]

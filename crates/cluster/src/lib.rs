@@ -48,7 +48,7 @@ pub use hello::{
     verify,
 };
 pub use journal_log::{JournalLog, JournalLogError, META_PARTITION};
-pub use leave::{GRANT_MS, LeaveNotice, LeaveTurns, others_are_majority};
+pub use leave::{GRANT_MS, LeaveNotice, LeaveTurns, others_are_majority, undamaged_heir};
 pub use level::{Level, Levels};
 pub use log::{EntryLog, LogError};
 pub use members::{

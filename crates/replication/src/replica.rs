@@ -317,6 +317,11 @@ impl<D: Disk> Replica<D> {
         self.group.hand_over();
     }
 
+    /// See [`Group::avoid`].
+    pub(crate) fn avoid(&mut self, nodes: Vec<NodeId>) {
+        self.group.avoid(nodes);
+    }
+
     /// See [`Group::propose_change`].
     pub(crate) fn propose_change(
         &mut self,

@@ -209,8 +209,16 @@ impl<D: Disk> Leadership<'_, D> {
         }
     }
 
+    /// These nodes say that their stores are damaged. To be said now and then.
+    pub fn others_are_damaged(self, nodes: Vec<NodeId>) {
+        if let Some(replica) = self.0.replica_mut() {
+            replica.avoid(nodes);
+        }
+    }
+
     /// Takes over the space on the disks of others. To be said now and then: a leader refuses
-    /// further data if a node is full and no majority has space.
+    /// further data if nodes are full and no majority has space. For a time it waits for those that
+    /// are not reached.
     pub fn others_have(self, others: OthersSpace) {
         if let Some(replica) = self.0.replica_mut() {
             replica.others_have(others);

@@ -88,7 +88,7 @@ impl ClusterView {
     fn other_stores(&self, nodes: &BTreeMap<NodeId, Weight>) -> Vec<StoreView> {
         let others = self.part.views().filter(|(number, _)| *number != self.part.number());
         let view = |(number, view): (u16, &ClusterView)| {
-            let (mut ready, _) = view.peers.reached_by_space();
+            let mut ready = view.peers.reached_to_lead();
             ready.push(view.shared.own());
             ready.retain(|node| nodes.contains_key(node));
             StoreView { store: StoreNumber(number), leader: view.known_leader(), ready }
@@ -107,7 +107,7 @@ impl ClusterView {
             .filter(|node| stays(node) && self.part.votes_in_all(**node))
             .map(|node| (*node, self.weight(*node)))
             .collect();
-        let (mut ready, _) = self.peers.reached_by_space();
+        let mut ready = self.peers.reached_to_lead();
         let has_caught_up = |node: &NodeId| shown.replica.lag_of(*node).is_some_and(|lag| lag <= LAG_MAX);
         ready.retain(|node| nodes.contains_key(node) && has_caught_up(node));
         let mut stores = vec![StoreView { store: self.store(), leader: Some(own), ready }];
@@ -135,7 +135,9 @@ impl ClusterView {
             let name = self.name(peer.node);
             let lag = replica.lag_of(peer.node).unwrap_or(last);
             match peer.connected.load(Ordering::Acquire) {
-                _ if peer.damaged.load(Ordering::Acquire) => Some(format!("the store of {name} is damaged")),
+                _ if peer.damaged.load(Ordering::Acquire) || peer.leaving.says_damaged() => {
+                    Some(format!("the store of {name} is damaged"))
+                }
                 false => Some(format!("{name} is not reached, and its replica falls behind")),
                 true if peer.space.get() != DiskSpace::Ample => Some(format!("the disk of {name} is full")),
                 true if LAG_MAX < lag => Some(format!("the replica of {name} lags by {lag} entries")),

@@ -15,13 +15,16 @@ use crate::runtime::cluster::space::PeerSpace;
 pub struct PeerLeaving {
     takes_notices: AtomicBool,
     asks: AtomicBool,
+    asked_at: Mutex<Option<Instant>>,
     granted_at: Mutex<Option<Instant>>,
 }
 
 impl PeerLeaving {
-    /// As the peer said when it connected: those of a version before take no notices.
+    /// As the peer said when it connected: those of a version before take no notices. Its store may
+    /// have been filled meanwhile.
     pub fn introduced(&self, takes_notices: bool) {
         self.takes_notices.store(takes_notices, Ordering::Release);
+        set(&self.asked_at, None);
     }
 
     /// Whether the peer answers.
@@ -32,12 +35,11 @@ impl PeerLeaving {
     /// A notice of the peer.
     pub fn heard(&self, notice: LeaveNotice) {
         match notice {
-            LeaveNotice::Asks => self.asks.store(true, Ordering::Release),
-            LeaveNotice::Granted => {
-                if let Ok(mut granted_at) = self.granted_at.lock() {
-                    *granted_at = Some(Instant::now());
-                }
+            LeaveNotice::Asks => {
+                self.asks.store(true, Ordering::Release);
+                set(&self.asked_at, Some(Instant::now()));
             }
+            LeaveNotice::Granted => set(&self.granted_at, Some(Instant::now())),
         }
     }
 
@@ -48,9 +50,25 @@ impl PeerLeaving {
 
     /// Whether the peer has granted it, and that still holds.
     pub fn is_granted(&self) -> bool {
-        let granted_at = self.granted_at.lock().ok().and_then(|granted_at| *granted_at);
-        granted_at.is_some_and(|at| at.elapsed() < Duration::from_millis(GRANT_MS))
+        is_within(&self.granted_at, GRANT_MS)
     }
+
+    /// Whether the peer says that its store is damaged. One that may leave it does not ask for the
+    /// time of a grant.
+    pub fn says_damaged(&self) -> bool {
+        is_within(&self.asked_at, 2 * GRANT_MS)
+    }
+}
+
+fn set(at: &Mutex<Option<Instant>>, time: Option<Instant>) {
+    if let Ok(mut at) = at.lock() {
+        *at = time;
+    }
+}
+
+fn is_within(at: &Mutex<Option<Instant>>, ms: u64) -> bool {
+    let at = at.lock().ok().and_then(|at| *at);
+    at.is_some_and(|at| at.elapsed() < Duration::from_millis(ms))
 }
 
 /// Whether a frame of a peer is a notice, which is taken then.
@@ -80,5 +98,18 @@ mod tests {
         assert!(peer.is_granted() && !peer.take_question());
         *peer.granted_at.lock().unwrap() = Instant::now().checked_sub(Duration::from_millis(GRANT_MS));
         assert!(!peer.is_granted());
+    }
+
+    #[test]
+    fn a_peer_is_damaged_for_a_while_after_it_asked_and_until_it_connects_again() {
+        let peer = PeerLeaving::default();
+        assert!(!peer.says_damaged());
+        peer.heard(LeaveNotice::Asks);
+        assert!(peer.take_question() && peer.says_damaged(), "the answer changes nothing");
+        peer.introduced(true);
+        assert!(!peer.says_damaged(), "it may have been filled");
+        peer.heard(LeaveNotice::Asks);
+        *peer.asked_at.lock().unwrap() = Instant::now().checked_sub(Duration::from_millis(2 * GRANT_MS));
+        assert!(!peer.says_damaged());
     }
 }

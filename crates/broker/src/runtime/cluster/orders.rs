@@ -228,6 +228,9 @@ fn target(view: &ClusterView, to: &str) -> Result<Option<NodeId>, Refused> {
             false => format!("{to} has no vote yet"),
         });
     }
+    if peer.leaving.says_damaged() {
+        return conflict(format!("the store of {to} is damaged: it can lead once it is filled"));
+    }
     let lag = replica.lag_of(peer.node).unwrap_or(u64::MAX);
     if LAG_MAX < lag {
         return conflict(format!(

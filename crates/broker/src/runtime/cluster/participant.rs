@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
-use postroad_cluster::{DiskSpace, LeaveNotice, LeaveTurns, Message, NodeId, Role, Term};
+use postroad_cluster::{DiskSpace, LeaveNotice, LeaveTurns, Message, NodeId, Role, Term, undamaged_heir};
 use postroad_core::{Partition, decode_record, documents};
 use postroad_journal::RealDisk;
 use postroad_model::{Effect, PartitionId};
@@ -161,6 +161,7 @@ impl Participant {
         self.apply(writer);
         if ticks {
             let heir = self.see_to_members(writer);
+            writer.leadership().others_are_damaged(self.shared.peers().damaged());
             self.see_to_damage(writer);
             self.answer_leavers(writer);
             self.successor = self.see_to_space(writer).or(heir);
@@ -206,17 +207,18 @@ impl Participant {
         let whole = self.shared.peers().reached_whole();
         let status = replica.status();
         match status.group.role {
-            Role::Follower { leader: Some(leader) }
-                if whole.contains(&leader)
-                    && others_suffice(members, own, &whole)
-                    && self.may_leave(leader) =>
-            {
-                self.leave_damaged(&place);
+            Role::Follower { leader: Some(leader) } => {
+                // It asks in any case: by that the leader knows that this node is not to lead.
+                let may_leave = self.may_leave(leader);
+                if may_leave && whole.contains(&leader) && others_suffice(members, own, &whole) {
+                    self.leave_damaged(&place);
+                }
             }
             Role::Leader => {
-                let caught_up = |node: &NodeId| status.lag_of(*node).is_some_and(|lag| lag <= LAG_MAX);
-                let next = members.voters.iter().find(|node| whole.contains(node) && caught_up(node));
-                let Some(next) = next.copied().filter(|_| self.may_hand_over()) else { return };
+                let has_caught_up = |node| status.lag_of(node).is_some_and(|lag| lag <= LAG_MAX);
+                let damaged = self.shared.peers().damaged();
+                let next = undamaged_heir((members, own), &whole, &damaged, has_caught_up);
+                let Some(next) = next.filter(|_| self.may_hand_over()) else { return };
                 tracing::warn!(to = next.get(), "this node hands leadership over, as its store is damaged");
                 writer.leadership().hand_over(Some(next));
             }
@@ -257,7 +259,7 @@ impl Participant {
     /// has some: to this one.
     fn see_to_space(&mut self, writer: &mut LogWriter<RealDisk>) -> Option<Successor> {
         let (others, full) = self.shared.peers().reached_by_space();
-        writer.leadership().others_have(OthersSpace { with_space: others.clone(), full });
+        writer.leadership().others_have(OthersSpace { with_space: others, full });
         let replica = writer.replica()?;
         let (space, before) = (replica.disk_space(), self.shared.space());
         self.untold_ticks += 1;
@@ -273,7 +275,8 @@ impl Participant {
         let status = replica.status();
         let caught_up = |node: NodeId| status.lag_of(node).is_some_and(|lag| lag <= LAG_MAX);
         let leads = replica.leads_now().is_some();
-        let next = space::next_leader(space, &others, &replica.members().voters, caught_up);
+        let to_lead = self.shared.peers().reached_to_lead();
+        let next = space::next_leader(space, &to_lead, &replica.members().voters, caught_up);
         let next = next.filter(|_| leads)?;
         // Its clients wait already.
         if space == DiskSpace::Exhausted && self.may_hand_over() {
@@ -353,7 +356,9 @@ impl Participant {
         };
         let step = group.next_step();
         // Of several stores none gets more than its share.
-        let heir = group.heirs().into_iter().min_by_key(|node| part.led_by(*node));
+        let damaged = self.shared.peers().damaged();
+        let heirs = group.heirs().into_iter().filter(|node| !damaged.contains(node));
+        let heir = heirs.min_by_key(|node| part.led_by(*node));
         // Refused while the one before is under way: the next tick tries again.
         if let Some(Step::Change(change)) = step
             && writer.leadership().change_members(change, &self.shared.names()).is_ok()

@@ -268,6 +268,19 @@ impl PeerTable {
         self.reached_whole().into_iter().partition(|node| has_space(*node))
     }
 
+    /// Those of the others that say that their stores are damaged, and have not left them yet.
+    pub fn damaged(&self) -> Vec<NodeId> {
+        let peers = self.all();
+        peers.iter().filter(|peer| peer.leaving.says_damaged()).map(|peer| peer.node).collect()
+    }
+
+    /// Those that could lead as far as their stores and disks are concerned.
+    pub fn reached_to_lead(&self) -> Vec<NodeId> {
+        let (mut nodes, damaged) = (self.reached_by_space().0, self.damaged());
+        nodes.retain(|node| !damaged.contains(node));
+        nodes
+    }
+
     /// Those with a connection.
     pub fn reached(&self) -> Vec<NodeId> {
         let peers = self.all();
