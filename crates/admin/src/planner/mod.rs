@@ -27,6 +27,10 @@ const LATER: usize = 300;
 const FITS_MAX: usize = 12;
 const FIT_EVERY: u64 = 30;
 
+/// Intervals at the start that are not looked at: a process that starts works much for few messages,
+/// and the fit would take that for the base, and the costs of messages for nothing.
+const STARTING: u32 = 3;
+
 /// The weight of a new error in the mean of all.
 const NEW_ERROR: f64 = 0.02;
 
@@ -98,6 +102,7 @@ pub struct Checked {
 #[derive(Clone, Debug, Default)]
 pub struct Planner {
     last: Option<Counted>,
+    intervals: u32,
     load: Load,
     /// Microseconds of processor time for each second.
     busy: f64,
@@ -166,6 +171,10 @@ impl Planner {
         let seconds = elapsed_ms as f64 / 1000.0;
         self.load = Load::between(&before, &now, seconds);
         self.busy = now.cpu_micros.saturating_sub(before.cpu_micros) as f64 / seconds;
+        self.intervals = self.intervals.saturating_add(1);
+        if self.intervals <= STARTING {
+            return;
+        }
         self.check();
         self.observed.add(&self.load.terms(), self.busy);
         self.fit = self.observed.fit(&SCALES);
@@ -229,15 +238,20 @@ impl Planner {
     }
 
     /// How many times the present load fits into [`LOAD_MAX`] of the processors: the least, the
-    /// likely and the most. `None` without a load.
+    /// likely and the most. `None` without a load. If the fit sees no cost of the load, as when
+    /// other work rises while it falls, all work is counted as the load's: at least that fits.
     pub fn headroom(&self, processors: f64) -> Option<[f64; 3]> {
         let fit = self.fit.as_ref()?;
-        let base = fit.costs[0];
-        let load = Load { ..self.load };
-        let of_load = fit.forecast(&load.terms()).cost - base;
-        if load.received + load.delivered < 1.0 || of_load <= 0.0 {
+        let load = self.load;
+        if load.received + load.delivered < 1.0 {
             return None;
         }
+        let whole = fit.forecast(&load.terms()).cost;
+        let (base, of_load) = match fit.costs[0] {
+            base if base < whole => (base, whole - base),
+            _ if whole <= 0.0 => return None,
+            _ => (0.0, whole),
+        };
         let room = (LOAD_MAX * processors * 1e6 - base).max(0.0);
         let likely = room / of_load;
         // The error of the load that would fill it.
@@ -319,6 +333,40 @@ mod tests {
     }
 
     #[test]
+    fn the_work_of_a_start_is_not_taken_for_a_base() {
+        let (mut planner, mut broker) = (Planner::default(), Synthetic::new());
+        for step in 0..40 {
+            broker.counted.cpu_micros += if step <= STARTING { 3_000_000 } else { 0 };
+            broker.run(&mut planner, if step <= STARTING { 20 } else { 500 + 70 * u64::from(step % 5) }, 1);
+            if planner.observations() < 10 {
+                continue;
+            }
+            let [_, likely, _] = planner.headroom(2.0).unwrap_or_else(|| panic!("none at {step}"));
+            let want = (LOAD_MAX * 2e6 - 5_000.0) / (planner.load().received * 15.0);
+            assert!(want / 1.5 < likely && likely < want * 1.5, "{step}: {likely}, want {want}");
+        }
+    }
+
+    #[test]
+    fn a_load_that_falls_while_other_work_rises_has_a_headroom() {
+        let (mut planner, mut broker) = (Planner::default(), Synthetic::new());
+        broker.counted.syncs = 1_000_000;
+        for step in 0..30 {
+            // The syncs of a load, and requests of operators that slow it down.
+            let rate = 20 + 15 * (step % 5);
+            broker.counted.syncs = broker.counted.syncs + 2 * rate - 100 + 20;
+            broker.counted.cpu_micros += 400_000 - 4_000 * rate;
+            broker.run(&mut planner, rate, 1);
+        }
+        assert!(planner.costs()[1..].iter().all(|cost| cost.micros == 0.0), "{:?}", planner.costs());
+        let [least, likely, most] = planner.headroom(2.0).unwrap();
+        // The mean of the work: 50 messages a second.
+        let want = LOAD_MAX * 2e6 / 105_750.0;
+        assert!(want / 1.1 < likely && likely < want * 1.1, "{likely}, want {want}");
+        assert!(least < likely && likely < most, "{least} {likely} {most}");
+    }
+
+    #[test]
     fn a_broker_without_load_has_no_headroom_to_tell() {
         let (mut planner, mut broker) = (Planner::default(), Synthetic::new());
         for _ in 0..20 {
@@ -343,7 +391,9 @@ mod tests {
     #[test]
     fn counters_that_begin_again_or_come_too_soon_do_no_harm() {
         let (mut planner, mut broker) = (Planner::default(), Synthetic::new());
-        broker.run(&mut planner, 1000, 1);
+        for _ in 0..=STARTING {
+            broker.run(&mut planner, 1000, 1);
+        }
         planner.observe(Counted { at_ms: broker.counted.at_ms + 1, ..Counted::default() });
         assert_eq!(planner.observations(), 0);
         planner.observe(Counted { at_ms: broker.counted.at_ms + 2000, ..Counted::default() });
