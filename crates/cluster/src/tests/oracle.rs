@@ -62,6 +62,11 @@ impl Oracle {
         self.acknowledged.len() as u64
     }
 
+    /// Entries that some node has applied.
+    pub fn applied_count(&self) -> usize {
+        self.chosen.len()
+    }
+
     pub fn terms(&self) -> u64 {
         self.leaders.len() as u64
     }

@@ -10,7 +10,7 @@ use super::simulation::Broken;
 use crate::group::synced_alone;
 use crate::{
     Config, Entry, EntryId, EntryKind, EntryLog, Group, Index, LogError, Members, Message, NodeId, Role,
-    SnapshotOffer, Term, Turn, Vote, VoteFile,
+    SnapshotOffer, Term, Turn, Vote, VoteError, VoteFile,
 };
 
 /// The synced entries. It reads like a disk: only bytes of finished writes.
@@ -252,7 +252,7 @@ impl Replica {
         self.knows_rot = false;
         let finished = random.below(self.writes.len() as u64 + 1) as usize;
         for write in self.writes.drain(..finished).collect::<Vec<_>>() {
-            self.write(&write, write.append.len());
+            self.write(&write, write.append.len()).expect("no fault is planned");
         }
         if let Some(write) = self.writes.pop_front() {
             if random.one_in(2) {
@@ -261,9 +261,9 @@ impl Replica {
                     .vote
                     .zip(self.vote_file.as_mut())
                     .is_some_and(|(vote, file)| file.write(vote).is_err());
-                // Entries follow their turn's vote.
+                // Entries follow their turn's vote, and the mark if it is lowered.
                 if !failed {
-                    self.write(&write, random.below(write.append.len() as u64 + 1) as usize);
+                    let _ = self.write(&write, random.below(write.append.len() as u64 + 1) as usize);
                 }
             }
             self.writes.clear();
@@ -273,19 +273,19 @@ impl Replica {
         self.vote_file = None;
     }
 
-    fn write(&mut self, write: &Write, entries: usize) {
+    fn write(&mut self, write: &Write, entries: usize) -> Result<(), VoteError> {
         if let Some((vote, file)) = write.vote.zip(self.vote_file.as_mut())
             && self.broken != Broken::ForgetsVote
         {
-            file.write(vote).expect("no fault is planned");
+            file.write(vote)?;
         }
         let log = self.group.as_mut().map_or(&mut self.log, Group::log_mut);
         if let Some(last) = write.restarted {
             *log = StoredLog { floor: last, ..StoredLog::default() };
-            if let Some(file) = &mut self.vote_file {
-                file.write_mark(last).expect("no fault is planned");
-            }
             self.checkpoint = last.index.0 as usize;
+            if let Some(file) = &mut self.vote_file {
+                file.write_mark(last)?;
+            }
         }
         let entries = &write.append[..entries];
         if let (Some(first), Some(file)) = (entries.first(), self.vote_file.as_mut())
@@ -293,9 +293,10 @@ impl Replica {
         {
             let index = first.id.index.previous();
             let term = if index == log.floor.index { log.floor.term } else { log.term(index).unwrap() };
-            file.write_mark(EntryId { index, term }).expect("no fault is planned");
+            file.write_mark(EntryId { index, term })?;
         }
         log.write(entries);
+        Ok(())
     }
 
     /// Writes the mark of stored entries once in a while.
@@ -386,7 +387,7 @@ impl Replica {
     /// The disk has finished its oldest write.
     pub fn disk_done(&mut self) {
         let Some(write) = self.writes.pop_front() else { return };
-        self.write(&write, write.append.len());
+        self.write(&write, write.append.len()).expect("no fault is planned");
         if let Some(group) = &mut self.group
             && self.broken != Broken::AnswersUnsynced
         {

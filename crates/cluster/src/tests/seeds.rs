@@ -28,10 +28,14 @@ fn acknowledged_batches_survive_every_seed() {
         if asked.is_none() && began.elapsed() > TIME_MAX {
             break;
         }
-        match Simulation::run(seed, Broken::Nothing) {
-            Ok(report) => total.add(&report),
-            Err(wrong) => {
+        match std::panic::catch_unwind(|| Simulation::run(seed, Broken::Nothing)) {
+            Ok(Ok(report)) => total.add(&report),
+            Ok(Err(wrong)) => {
                 eprintln!("{wrong}");
+                broken += 1;
+            }
+            Err(_) => {
+                eprintln!("seed {seed}: an assertion");
                 broken += 1;
             }
         }

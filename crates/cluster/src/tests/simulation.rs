@@ -177,13 +177,14 @@ impl Simulation {
         }
     }
 
-    /// Whether all have applied the same, something proposed after the faults among it.
+    /// Whether all have applied the same, something proposed after the faults among it. A node that
+    /// was just removed may have applied more: the members follow.
     fn is_whole(&self, mark: u64) -> bool {
         let Some(leader) = self.replicas.iter().find(|replica| replica.leads()) else { return false };
         let applied = &leader.applied;
         let fresh = applied.last().and_then(payload).is_some_and(|payload| payload > mark);
         let members = self.replicas.iter().filter(|replica| self.is_member(replica.number));
-        fresh && members.into_iter().all(|replica| replica.applied.len() == applied.len())
+        fresh && members.into_iter().all(|replica| replica.applied.len() == self.oracle.applied_count())
     }
 
     /// Whether a node gets the log, by the last leader that knows.
@@ -511,8 +512,20 @@ impl Simulation {
         }
         let least = self.replicas[node].least_term();
         let sources = (0..self.replicas.len()).filter(|source| !self.network.is_cut(*source, node));
-        let mut copies = sources.filter_map(|source| self.replicas[source].copy());
-        self.copies[node] = copies.find(|copy| least <= copy.term);
+        let copies: Vec<_> = sources.filter_map(|of| Some((of, self.replicas[of].copy()?))).collect();
+        let heir = self.first.voters.iter().copied().find(|heir| {
+            let is_whole = |replica: &Replica| !replica.awaits_copy && !replica.is_rotten();
+            place(*heir) != node
+                && is_whole(&self.replicas[place(*heir)])
+                && !copies.iter().any(|(of, _)| *of == place(*heir))
+        });
+        for (of, copy) in &copies {
+            // It has led since before the damaged node campaigned in vain: a later leader is needed.
+            if let (true, Some(heir), Some(group)) = (copy.term < least, heir, self.replicas[*of].group()) {
+                group.transfer_leadership(heir);
+            }
+        }
+        self.copies[node] = copies.into_iter().map(|(_, copy)| copy).find(|copy| least <= copy.term);
         let time = self.random.between(1, 400) * MILLISECOND;
         self.at(time, Event::Fill(node));
     }
