@@ -137,7 +137,7 @@ impl Filling {
                 ((&wire, introduced.name()), empty_from.is_some() && self.fetcher.has_former());
             let fetched = match former {
                 true => self.fetcher.take_former(of),
-                false => self.fetcher.fetch(of, &self.copies.progress),
+                false => self.fetcher.fetch(of, empty_from.unwrap_or_default(), &self.copies.progress),
             };
             let copy = match fetched {
                 Ok(copy) => copy,

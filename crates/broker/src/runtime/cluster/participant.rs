@@ -67,6 +67,8 @@ pub struct Participant {
     untold_ticks: u32,
     /// The node that is to lead in place of this one, once clients have finished.
     successor: Option<Successor>,
+    /// The term of this leader that is too early for a node which has to be filled.
+    outdated: Option<Term>,
     /// Turns of nodes that leave damaged stores, while this one leads.
     leave_turns: Option<LeaveTurns>,
     /// The process ends: a failure of the replica is no reason to begin again.
@@ -98,6 +100,7 @@ impl Participant {
             handed_over_at: None,
             untold_ticks: 0,
             successor: None,
+            outdated: None,
             leave_turns: None,
             ends: false,
         }
@@ -164,7 +167,7 @@ impl Participant {
             writer.leadership().others_are_damaged(self.shared.peers().damaged());
             self.see_to_damage(writer);
             self.answer_leavers(writer);
-            self.successor = self.see_to_space(writer).or(heir);
+            self.successor = self.see_to_space(writer).or(heir).or_else(|| self.see_to_outdated(writer));
             self.publish_documents();
         }
         self.look(writer, ticks);
@@ -284,6 +287,22 @@ impl Participant {
             writer.leadership().hand_over(Some(next));
         }
         Some(Successor { node: next, reason: "its disk is full" })
+    }
+
+    /// The node that is to lead in a later term, if a damaged node asks for a copy of that.
+    fn see_to_outdated(&mut self, writer: &LogWriter<RealDisk>) -> Option<Successor> {
+        let replica = writer.replica()?;
+        let leads = replica.leads_now();
+        if self.shared.outgoing().take_outdated() {
+            self.outdated = leads;
+        }
+        self.outdated.filter(|term| leads == Some(*term))?;
+        let status = replica.status();
+        let whole = self.shared.peers().reached_whole();
+        let caught_up = |node: &NodeId| status.lag_of(*node).is_some_and(|lag| lag <= LAG_MAX);
+        let node = replica.members().voters.iter().copied();
+        let node = node.into_iter().find(|node| whole.contains(node) && caught_up(node))?;
+        Some(Successor { node, reason: "a damaged node needs a copy of a later term" })
     }
 
     /// Whether an attempt to hand over may begin, which writes wait for.

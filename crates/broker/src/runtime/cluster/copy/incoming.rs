@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -59,13 +59,22 @@ pub struct Fetcher {
     pub(super) is_further: bool,
     /// How often a former store was of no use.
     pub(super) attempts: AtomicU32,
+    /// The last copy was of a term that is too early.
+    is_too_early: AtomicBool,
 }
 
 impl Fetcher {
     /// Into a data directory, of a store with these keys.
     pub fn new(data: &Path, keys: Keys, is_further: bool) -> Fetcher {
         let (data, directory) = (data.to_owned(), data.join(DIRECTORY));
-        Fetcher { data, directory, keys, is_further, attempts: AtomicU32::new(0) }
+        Fetcher {
+            data,
+            directory,
+            keys,
+            is_further,
+            attempts: AtomicU32::new(0),
+            is_too_early: AtomicBool::new(false),
+        }
     }
 
     /// Removes the files of a copy that is not needed any more.
@@ -73,17 +82,28 @@ impl Fetcher {
         let _ = std::fs::remove_dir_all(&self.directory);
     }
 
-    /// Fetches a copy, or the rest of it, and verifies it.
+    /// Fetches a copy of this term or a later one, or the rest of it, and verifies it.
     ///
     /// # Errors
-    /// The connection has ended, the author refuses, or the copy is damaged or cannot be read with
+    /// The connection has ended, the author refuses or leads in an earlier term, or the copy is damaged or cannot be read with
     /// the keys of this node.
-    pub fn fetch(&self, (wire, from): (&Wire, &str), progress: &Progress) -> anyhow::Result<Fetched> {
+    pub fn fetch(
+        &self,
+        (wire, from): (&Wire, &str),
+        least: Term,
+        progress: &Progress,
+    ) -> anyhow::Result<Fetched> {
         wire.expect_within(PATIENCE)?;
         let before = self.manifest();
         let have = before.as_ref().map_or_else(BTreeMap::new, |manifest| self.have(manifest));
         let copy = before.map_or_else(String::new, |manifest| manifest.copy);
-        let request = Request { version: VERSION, copy: copy.clone(), have: have.clone(), log: None };
+        let request = Request {
+            version: VERSION,
+            copy: copy.clone(),
+            have: have.clone(),
+            least: self.is_too_early.swap(false, Ordering::Relaxed).then_some(least.0),
+            log: None,
+        };
         wire.write_frame(&serde_json::to_vec(&request)?)?;
         let answer: Answer = serde_json::from_slice(&wire.read_frame(MANIFEST_BYTES_MAX)?)?;
         let manifest = match answer {
@@ -92,6 +112,10 @@ impl Fetcher {
             Answer::Shared(_) => bail!(malformed("a shared log in place of a manifest")),
         };
         check(&manifest)?;
+        if manifest.term < least.0 {
+            self.is_too_early.store(true, Ordering::Relaxed);
+            bail!("the copy is of term {}, and another node has seen term {}", manifest.term, least.0);
+        }
         let mut have = have;
         if manifest.copy != copy {
             self.discard();

@@ -50,6 +50,10 @@ struct Request {
     copy: String,
     /// How much of each file it has.
     have: BTreeMap<String, u64>,
+    /// The least term of a copy that is of use, if this leader's last one was too early. Leaders of
+    /// the version before do not know it, and end the connection.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    least: Option<u64>,
     /// The log of a former store: the answer is the part of it that the leader has. Leaders of the
     /// version before do not know it, and end the connection.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, TryLockError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -42,6 +42,8 @@ pub struct Outgoing {
     data: PathBuf,
     door: OnceLock<JournalDoor>,
     held: Mutex<Option<Held>>,
+    /// A damaged node has seen a later term than that of this leader.
+    is_outdated: AtomicBool,
 }
 
 struct Held {
@@ -53,12 +55,23 @@ impl Outgoing {
     /// Of a data directory. What an earlier process left is removed.
     pub fn new(data: &Path) -> Outgoing {
         remove(&data.join(DIRECTORY));
-        Outgoing { data: data.to_owned(), door: OnceLock::new(), held: Mutex::default() }
+        Outgoing {
+            data: data.to_owned(),
+            door: OnceLock::new(),
+            held: Mutex::default(),
+            is_outdated: AtomicBool::new(false),
+        }
     }
 
     /// Copies are made from this journal.
     pub fn open(&self, door: JournalDoor) {
         let _ = self.door.set(door);
+    }
+
+    /// Whether a node that has to be filled takes a copy of a later leader alone. It campaigned
+    /// before its store was damaged, and this node has not heard of it.
+    pub fn take_outdated(&self) -> bool {
+        self.is_outdated.swap(false, Ordering::AcqRel)
     }
 
     fn directory(&self) -> PathBuf {
@@ -84,6 +97,12 @@ impl Outgoing {
         let request: Request = serde_json::from_slice(&request).context("malformed request for a copy")?;
         if let Some(log) = &request.log {
             return self.answer_former(wire, to, log);
+        }
+        let term = self.door.get().and_then(JournalDoor::leads);
+        if let Some((least, term)) = request.least.zip(term).filter(|(least, term)| term.0 < *least) {
+            self.is_outdated.store(true, Ordering::Release);
+            let reason = format!("it leads in term {}, hands over, and term {least} is needed", term.0);
+            return refuse(wire, &reason);
         }
         let mut held = match self.held.try_lock() {
             Ok(held) => held,

@@ -100,7 +100,7 @@ fn fetch(
     let (node, leader) = wires();
     let (home, manifest) = (home.to_owned(), manifest.clone());
     let sends = std::thread::spawn(move || send(&leader, &home, &manifest, chunks_max, damages));
-    let fetched = fetcher.fetch((&node, "b"), &Progress::default());
+    let fetched = fetcher.fetch((&node, "b"), Term(0), &Progress::default());
     (fetched, sends.join().unwrap())
 }
 
@@ -132,6 +132,36 @@ fn a_copy_is_resumed_after_a_lost_connection_and_installed_at_the_next_start() {
     let (log, _) = JournalLog::open(disk, Options::default()).unwrap();
     assert_eq!((log.last(), log.term(last.index)), (last.index, Some(last.term)));
     assert!(!node.path().join("incoming").exists());
+}
+
+#[test]
+fn a_copy_of_an_earlier_term_is_not_received_and_the_leader_is_told_which_is_needed() {
+    let (leader, node) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (manifest, _) = author(leader.path());
+    let fetcher = Fetcher::new(node.path(), Keys::default(), false);
+    for (least, asked, refused) in [
+        (8, None, Some("the copy is of term 7, and another node has seen term 8")),
+        (8, Some(8), Some("it hands over")),
+        (7, None, None),
+    ] {
+        let (node, leader_end) = wires();
+        let (home, manifest) = (leader.path().to_owned(), manifest.clone());
+        let answers = std::thread::spawn(move || {
+            if asked.is_none() {
+                send(&leader_end, &home, &manifest, usize::MAX, false);
+                return None;
+            }
+            let request = leader_end.read_frame(MANIFEST_BYTES_MAX).unwrap();
+            let request: Request = serde_json::from_slice(&request).unwrap();
+            let answer = Answer::Refused("it hands over".to_owned());
+            leader_end.write_frame(&serde_json::to_vec(&answer).unwrap()).unwrap();
+            request.least
+        });
+        let fetched = fetcher.fetch((&node, "b"), Term(least), &Progress::default());
+        drop(node);
+        assert_eq!(answers.join().unwrap(), asked);
+        assert_eq!(fetched.err().map(|error| error.to_string()).as_deref(), refused);
+    }
 }
 
 #[test]
