@@ -29,6 +29,8 @@ class FaultsTest {
     private static final int SECONDS = Integer.getInteger("cluster.seconds", 45);
     /** What the drawn faults follow from. */
     private static final long SEED = Long.getLong("cluster.seed", System.currentTimeMillis());
+    /** Faults whose names have this in them, to look into one of them. */
+    private static final String ONLY = System.getProperty("cluster.fault", "");
     /** Each fault happens once, however short the time is; and the last one may take its time. */
     private static final int FURTHER_SECONDS_MAX = 355;
     /** How long a node is cut off or paused after another leads. */
@@ -236,6 +238,7 @@ class FaultsTest {
         if (cluster.nodes.stream().anyMatch(disks::has)) {
             faults.put("a full disk", this::fillDisk);
         }
+        faults.keySet().removeIf(name -> !name.contains(ONLY));
         return faults;
     }
 
