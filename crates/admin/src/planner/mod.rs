@@ -27,8 +27,8 @@ const LATER: usize = 300;
 const FITS_MAX: usize = 12;
 const FIT_EVERY: u64 = 30;
 
-/// Intervals at the start that are not looked at: a process that starts works much for few messages,
-/// and the fit would take that for the base, and the costs of messages for nothing.
+/// Intervals at the start that are not looked at: a process that starts works much for few
+/// messages, and the fit would take that for the base, and the costs of messages for nothing.
 const STARTING: u32 = 3;
 
 /// The weight of a new error in the mean of all.

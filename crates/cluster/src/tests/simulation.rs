@@ -520,7 +520,7 @@ impl Simulation {
                 && !copies.iter().any(|(of, _)| *of == place(*heir))
         });
         for (of, copy) in &copies {
-            // It has led since before the damaged node campaigned in vain: a later leader is needed.
+            // It never heard of the campaign of the damaged node: a later leader is needed.
             if let (true, Some(heir), Some(group)) = (copy.term < least, heir, self.replicas[*of].group()) {
                 group.transfer_leadership(heir);
             }

@@ -132,6 +132,10 @@ impl Consumers {
         Some(self.all.get(self.places.get(&number)?)?.id.clone())
     }
 
+    fn ids_where(&self, wanted: impl Fn(&ConsumerId) -> bool) -> Vec<ConsumerId> {
+        self.by_id.sorted_where(wanted).into_iter().map(|(id, _)| id.clone()).collect()
+    }
+
     fn insert(&mut self, consumer: Consumer) {
         let Some(place) = consumer.parts.first().map(|part| part.number) else { return };
         for part in &consumer.parts {
@@ -196,7 +200,8 @@ impl OpenWireSession {
         let selector: Arc<str> =
             info.selector.as_ref().map_or("".into(), |selector| selector.to_str().into());
         let subscription = info.subscription_name.as_ref().map(|name| self.subscription(&name.to_str()));
-        let steals = subscription.as_ref().and_then(|_| self.heir());
+        let steals =
+            subscription.as_ref().and_then(|_| self.introduction.client().map(|client| client.heir()));
         let ticket = self.wait(parts.len() as u32, None, Then::Attached(numbers));
         for part in &parts {
             turn.events.push(Event::Attach(Attach {
@@ -285,15 +290,6 @@ impl OpenWireSession {
     fn subscription(&self, name: &str) -> Arc<str> {
         let client = self.introduction.client().map_or("", |client| &client.client_id);
         Subscription::name_of(self.owner(), client, name)
-    }
-
-    /// Whose durable subscriptions and temporary destinations a client may take that has lost its
-    /// last connection: the claim of its id has ended that, but another core may not know yet that
-    /// it is gone.
-    pub(super) fn heir(&self) -> Option<Arc<str>> {
-        let client = self.introduction.client()?;
-        let (user, connection) = (&client.owner, client.connection_id.to_str());
-        Some(format!("OpenWire connection {}@{user}:{connection}", user.len()).into())
     }
 
     /// The client ends a durable subscription.
@@ -521,8 +517,8 @@ impl OpenWireSession {
         let seen = info.last_delivered_sequence_id;
         let ids = match &info.object_id {
             Some(RemovedId::Consumer(id)) => vec![id.clone()],
-            Some(RemovedId::Session(session)) => self.consumers_where(|id| belongs(id, session)),
-            Some(RemovedId::Connection(_)) => self.consumers_where(|_| true),
+            Some(RemovedId::Session(session)) => self.consumers.ids_where(|id| belongs(id, session)),
+            Some(RemovedId::Connection(_)) => self.consumers.ids_where(|_| true),
             Some(RemovedId::Producer(id)) => {
                 self.remove_producer(id, turn);
                 Vec::new()
@@ -558,7 +554,7 @@ impl OpenWireSession {
         Ok(Done::Later(ticket))
     }
 
-    /// A ticket for so many answers, and for the removals before: clients wait for no response to
+    /// A ticket for these answers, and for the removals before: clients wait for no response to
     /// the removal of a consumer, and take that of their connection for the end of the matter.
     /// `None` if there is nothing to wait for.
     fn wait_for_removal(&mut self, answers: u32) -> Option<Ticket> {
@@ -573,10 +569,6 @@ impl OpenWireSession {
         }
         self.consumers.removal = Some(ticket);
         Some(ticket)
-    }
-
-    fn consumers_where(&self, wanted: impl Fn(&ConsumerId) -> bool) -> Vec<ConsumerId> {
-        self.consumers.by_id.sorted_where(wanted).into_iter().map(|(id, _)| id.clone()).collect()
     }
 }
 

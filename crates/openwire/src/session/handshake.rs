@@ -37,6 +37,16 @@ pub struct Client {
     pub owner: Arc<str>,
 }
 
+impl Client {
+    /// Whose durable subscriptions and temporary destinations it may take if it has lost its last
+    /// connection: the claim of its id has ended that, but another core may not know yet that it is
+    /// gone.
+    pub(super) fn heir(&self) -> Arc<str> {
+        let (user, connection) = (&self.owner, self.connection_id.to_str());
+        format!("OpenWire connection {}@{user}:{connection}", user.len()).into()
+    }
+}
+
 /// How far a client has introduced itself.
 ///
 /// ```text

@@ -47,7 +47,8 @@ impl OpenWireSession {
 
     fn make(&mut self, destination: model::Destination, turn: &mut Turn<'_>) -> Done {
         let ticket = self.wait(1, None, Then::Declared(destination.clone()));
-        let steals = if destination.temporary { self.heir() } else { None };
+        let steals =
+            if destination.temporary { self.introduction.client().map(|client| client.heir()) } else { None };
         turn.events.push(Event::Declare { destination, connection: self.id, steals, ticket });
         Done::Later(ticket)
     }

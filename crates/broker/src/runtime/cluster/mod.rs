@@ -33,6 +33,7 @@ mod node_port;
 mod opening;
 mod orders;
 mod participant;
+mod peer_table;
 mod peers;
 mod restart;
 mod sealed;

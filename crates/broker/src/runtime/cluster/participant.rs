@@ -298,10 +298,10 @@ impl Participant {
         }
         self.outdated.filter(|term| leads == Some(*term))?;
         let status = replica.status();
-        let whole = self.shared.peers().reached_whole();
+        let to_lead = self.shared.peers().reached_to_lead();
         let caught_up = |node: &NodeId| status.lag_of(*node).is_some_and(|lag| lag <= LAG_MAX);
-        let node = replica.members().voters.iter().copied();
-        let node = node.into_iter().find(|node| whole.contains(node) && caught_up(node))?;
+        let mut voters = replica.members().voters.iter().copied();
+        let node = voters.find(|node| to_lead.contains(node) && caught_up(node))?;
         Some(Successor { node, reason: "a damaged node needs a copy of a later term" })
     }
 

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, OnceLock, RwLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 use std::time::Duration;
 
@@ -35,6 +35,7 @@ use crate::runtime::cluster::joining::Membership;
 use crate::runtime::cluster::leaving::{PeerLeaving, takes_notice};
 use crate::runtime::cluster::newcomer::{self, Admitted, Askers};
 use crate::runtime::cluster::node_port::NodePort;
+use crate::runtime::cluster::peer_table::{Known, PeerTable};
 use crate::runtime::cluster::space::PeerSpace;
 use crate::runtime::cluster::store_part::StorePart;
 use crate::runtime::cluster::wire::{Wire, dial, host_of};
@@ -220,72 +221,6 @@ impl Peer {
 
     fn introduction<T: Default>(&self, of: impl FnOnce(&Introduction) -> T) -> T {
         self.introduced.lock().map_or_else(|_| T::default(), |known| of(&known))
-    }
-}
-
-/// The other nodes, by number, and the list of members that has them.
-#[derive(Clone, Default)]
-struct Known {
-    members: Arc<Members>,
-    peers: Arc<Vec<Arc<Peer>>>,
-}
-
-/// The other nodes, as far as this one knows.
-#[derive(Default)]
-pub struct PeerTable(RwLock<Known>);
-
-impl PeerTable {
-    fn known(&self) -> Known {
-        self.0.read().map_or_else(|_| Known::default(), |known| known.clone())
-    }
-
-    /// All other nodes, by number.
-    pub fn all(&self) -> Arc<Vec<Arc<Peer>>> {
-        self.known().peers
-    }
-
-    /// One of them.
-    pub fn find(&self, node: NodeId) -> Option<Arc<Peer>> {
-        self.known().peers.iter().find(|peer| peer.node == node).cloned()
-    }
-
-    /// The latest list of members.
-    pub fn members(&self) -> Arc<Members> {
-        self.known().members
-    }
-
-    /// Those with a connection whose stores are whole, as far as is known.
-    pub fn reached_whole(&self) -> Vec<NodeId> {
-        let mut reached = self.reached();
-        let is_damaged = |node| self.find(node).is_some_and(|peer| peer.damaged.load(Ordering::Acquire));
-        reached.retain(|node| !is_damaged(*node));
-        reached
-    }
-
-    /// Those of them whose disks have space, as far as is known, and those that say they are full.
-    pub fn reached_by_space(&self) -> (Vec<NodeId>, Vec<NodeId>) {
-        let has_space = |node| self.find(node).is_some_and(|peer| peer.space.get() == DiskSpace::Ample);
-        self.reached_whole().into_iter().partition(|node| has_space(*node))
-    }
-
-    /// Those of the others that say that their stores are damaged, and have not left them yet.
-    pub fn damaged(&self) -> Vec<NodeId> {
-        let peers = self.all();
-        peers.iter().filter(|peer| peer.leaving.says_damaged()).map(|peer| peer.node).collect()
-    }
-
-    /// Those that could lead as far as their stores and disks are concerned.
-    pub fn reached_to_lead(&self) -> Vec<NodeId> {
-        let (mut nodes, damaged) = (self.reached_by_space().0, self.damaged());
-        nodes.retain(|node| !damaged.contains(node));
-        nodes
-    }
-
-    /// Those with a connection.
-    pub fn reached(&self) -> Vec<NodeId> {
-        let peers = self.all();
-        let reached = peers.iter().filter(|peer| peer.connected.load(Ordering::Acquire));
-        reached.map(|peer| peer.node).collect()
     }
 }
 

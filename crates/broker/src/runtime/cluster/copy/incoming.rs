@@ -85,8 +85,8 @@ impl Fetcher {
     /// Fetches a copy of this term or a later one, or the rest of it, and verifies it.
     ///
     /// # Errors
-    /// The connection has ended, the author refuses or leads in an earlier term, or the copy is damaged or cannot be read with
-    /// the keys of this node.
+    /// The connection has ended, the author refuses or leads in an earlier term, or the copy is
+    /// damaged or cannot be read with the keys of this node.
     pub fn fetch(
         &self,
         (wire, from): (&Wire, &str),
