@@ -169,20 +169,19 @@ mod tests {
     #[test]
     fn a_damaged_leader_hands_over_to_an_undamaged_voter_or_stays() {
         let three = Members::founders(["a:1", "b:1", "c:1"]);
-        let table: [(&str, &[u64], &[u64], &[u64], Option<u64>); 9] = [
-            ("the others are whole", &[2, 3], &[], &[], Some(2)),
-            ("the first one says that it is damaged", &[2, 3], &[2], &[], Some(3)),
-            ("the second one does", &[2, 3], &[3], &[], Some(2)),
-            ("both do", &[2, 3], &[2, 3], &[], None),
-            ("one is being filled, the other is damaged", &[2], &[2], &[], None),
-            ("one is being filled", &[3], &[], &[], Some(3)),
-            ("the undamaged one lags", &[2, 3], &[2], &[3], None),
-            ("one without a vote", &[9], &[], &[], None),
-            ("itself", &[1], &[], &[], None),
-        ];
-        for (case, whole, damaged, lag, want) in table {
-            let (group, caught_up) = ((&three, node(1)), |node: NodeId| !lag.contains(&node.get()));
-            let heir = undamaged_heir(group, &nodes(whole), &nodes(damaged), caught_up);
+        for (case, whole, damaged, lags, want) in [
+            ("the others are whole", vec![2, 3], vec![], 0, Some(2)),
+            ("the first one says that it is damaged", vec![2, 3], vec![2], 0, Some(3)),
+            ("the second one does", vec![2, 3], vec![3], 0, Some(2)),
+            ("both do", vec![2, 3], vec![2, 3], 0, None),
+            ("one is being filled, the other is damaged", vec![2], vec![2], 0, None),
+            ("one is being filled", vec![3], vec![], 0, Some(3)),
+            ("the undamaged one lags", vec![2, 3], vec![2], 3, None),
+            ("one without a vote", vec![9], vec![], 0, None),
+            ("itself", vec![1], vec![], 0, None),
+        ] {
+            let (group, caught_up) = ((&three, node(1)), |node: NodeId| node.get() != lags);
+            let heir = undamaged_heir(group, &nodes(&whole), &nodes(&damaged), caught_up);
             assert_eq!(heir, want.map(node), "case: {case}");
         }
     }

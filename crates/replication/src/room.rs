@@ -225,24 +225,24 @@ mod tests {
         let node = |number| NodeId::new(number).unwrap();
         let three = Members::first([1, 2, 3].map(node));
         let five = Members::first([1, 2, 3, 4, 5].map(node));
-        let table: [(&str, &Members, bool, &[u64], &[u64], Intake); 14] = [
-            ("all have space", &three, true, &[2, 3], &[], Takes),
-            ("a follower is full", &three, true, &[2], &[3], Takes),
-            ("both are", &three, true, &[], &[2, 3], Refuses),
-            ("this node is", &three, false, &[2, 3], &[], Takes),
-            ("this node and another", &three, false, &[2], &[3], Refuses),
-            ("no other node is reached", &three, true, &[], &[], Takes),
-            ("one is full, and one has not said", &three, true, &[], &[2], Unsure),
-            ("this node is full, and one has not said", &three, false, &[2], &[], Takes),
-            ("this node is full, and none has said", &three, false, &[], &[], Takes),
-            ("a node without a vote is full", &three, true, &[2], &[9], Takes),
-            ("it counts for nothing", &three, false, &[9], &[2, 3], Refuses),
-            ("five: one has not said", &five, true, &[2], &[3, 4], Unsure),
-            ("five: it has", &five, true, &[2, 5], &[3, 4], Takes),
-            ("five: three are full", &five, false, &[2], &[3, 4], Refuses),
+        let table = [
+            ("all have space", &three, true, vec![2, 3], vec![], Takes),
+            ("a follower is full", &three, true, vec![2], vec![3], Takes),
+            ("both are", &three, true, vec![], vec![2, 3], Refuses),
+            ("this node is", &three, false, vec![2, 3], vec![], Takes),
+            ("this node and another", &three, false, vec![2], vec![3], Refuses),
+            ("no other node is reached", &three, true, vec![], vec![], Takes),
+            ("one is full, and one has not said", &three, true, vec![], vec![2], Unsure),
+            ("this node is full, and one has not said", &three, false, vec![2], vec![], Takes),
+            ("this node is full, and none has said", &three, false, vec![], vec![], Takes),
+            ("a node without a vote is full", &three, true, vec![2], vec![9], Takes),
+            ("it counts for nothing", &three, false, vec![9], vec![2, 3], Refuses),
+            ("five: one has not said", &five, true, vec![2], vec![3, 4], Unsure),
+            ("five: it has", &five, true, vec![2, 5], vec![3, 4], Takes),
+            ("five: three are full", &five, false, vec![2], vec![3, 4], Refuses),
         ];
         for (title, members, has_space, with_space, full, want) in table {
-            let nodes = |numbers: &[u64]| numbers.iter().copied().map(node).collect();
+            let nodes = |numbers: Vec<u64>| numbers.into_iter().map(node).collect();
             let others = OthersSpace { with_space: nodes(with_space), full: nodes(full) };
             assert_eq!(Intake::of(Some(&others), members, (node(1), has_space)), want, "{title}");
         }
