@@ -1,6 +1,6 @@
 // The admin API, as the console uses it: types of its answers, and how a request is made.
 
-import { sessionHeaders, signedOut } from "./session";
+import { sessionHeaders, shownStore, signedOut } from "./session";
 
 export interface Page<T> {
   items: T[];
@@ -170,8 +170,13 @@ export class ApiError extends Error {
 
 type Query = { [name: string]: string | number | boolean | undefined | null };
 
+/** Subjects that the first store of a cluster has for all. */
+const OF_FIRST = ["session", "users", "tokens", "access-keys", "tenants", "configuration"];
+
 export function pathOf(...parts: string[]): string {
-  return `/api/v1/${parts.map(encodeURIComponent).join("/")}`;
+  const path = `/api/v1/${parts.map(encodeURIComponent).join("/")}`;
+  const store = OF_FIRST.includes(parts[0] ?? "") ? null : shownStore();
+  return store === null ? path : `/store/${store}${path}`;
 }
 
 export function withQuery(path: string, query: Query): string {

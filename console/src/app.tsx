@@ -23,7 +23,7 @@ import { TenantsPage } from "./pages/tenants";
 import { TopologyPage } from "./pages/topology";
 import { TransactionsPage } from "./pages/transactions";
 import { go, Link, to, useRoute } from "./router";
-import { type Caller, signedIn, signedOut, useSession } from "./session";
+import { type Caller, showStore, shownStore, signedIn, signedOut, useSession } from "./session";
 import { chooseTheme, chosenTheme, type Theme } from "./theme";
 import { AlarmIcon, AuditIcon, AutoIcon, BridgeIcon, CheckIcon, ClockIcon, ConnectionIcon, ConsumerIcon, DeadIcon, MoonIcon, MoreIcon, MoveIcon, OverviewIcon, QueueIcon, ScheduleIcon, SettingsIcon, SunIcon, TenantIcon, TopologyIcon, TransactionIcon } from "./ui/icons";
 import { Empty } from "./ui/state";
@@ -57,7 +57,7 @@ export function App() {
   useEffect(() => {
     if (state !== "asking") return;
     // Refused for another reason, such as an unknown host: the pages say so.
-    const failed = (error: unknown) => error instanceof ApiError && error.status === 401 || signedIn({ user: null, csrf: null, administers: true, is_session: false });
+    const failed = (error: unknown) => error instanceof ApiError && error.status === 401 || signedIn({ user: null, csrf: null, administers: true, is_session: false, stores: 1 });
     void get<Caller>(pathOf("session")).then(signedIn, failed);
   }, [state]);
   if (state === "asking") return null;
@@ -102,6 +102,7 @@ function Frame() {
         </nav>
         <div className="side-foot">
           <BrokerState />
+          <StoreChoice />
           <User />
           <ThemeChoice />
         </div>
@@ -191,14 +192,37 @@ function Alarms() {
   );
 }
 
+/** Which store of the cluster is shown, to those who administer all of them. */
+function StoreChoice() {
+  const session = useSession();
+  const shown = shownStore();
+  if (session.state !== "in" || shown === null) return null;
+  const numbers = Array.from({ length: session.stores }, (_, index) => index + 1);
+  return (
+    <div className="store-choice">
+      <label htmlFor="store">Store</label>
+      <select id="store" value={shown} onChange={(event) => showStore(Number(event.target.value), to())}>
+        {numbers.map((number) => (
+          <option key={number} value={number}>
+            {number} of {session.stores}
+          </option>
+        ))}
+      </select>
+    </div>
+  );
+}
+
 /** Who is signed in, and the way out. */
 function User() {
   const session = useSession();
+  const [failure, setFailure] = useState<string | undefined>();
   if (session.state !== "in" || session.user === null) return null;
-  const leave = () => void del(pathOf("session")).catch(() => undefined).then(signedOut);
+  const failed = (error: unknown) => (error instanceof ApiError && error.status === 401 ? signedOut() : setFailure(error instanceof Error ? error.message : String(error)));
+  const leave = () => void del(pathOf("session")).then(signedOut, failed);
   return (
     <div className="user">
       <span className="user-name">{session.user}</span>
+      {failure !== undefined && <span role="alert">Still signed in: {failure}</span>}
       {session.is_session && (
         <button type="button" className="button is-plain" onClick={leave}>
           Sign out

@@ -7,6 +7,8 @@ export interface Caller {
   csrf: string | null;
   administers: boolean;
   is_session: boolean;
+  /** How many stores the cluster has. */
+  stores: number;
 }
 
 /** `asking` until the broker has answered, `out` while a sign-in is needed. */
@@ -45,4 +47,20 @@ export function sessionHeaders(method: string): { [name: string]: string } {
     ...(performance.now() - lastInputMs > AWAY_AFTER_MS ? { "x-postroad-round": "1" } : {}),
     ...(method !== "GET" && session.state === "in" && session.csrf !== null ? { "x-postroad-csrf": session.csrf } : {}),
   };
+}
+
+/** Where a tab keeps the number of the store that it shows. */
+const STORE_KEY = "postroad-store";
+
+/** The number of the store that is shown; null where the broker finds it by the user, or has no others. */
+export function shownStore(): number | null {
+  if (session.state !== "in" || !session.administers || session.stores < 2) return null;
+  const chosen = Number(window.sessionStorage.getItem(STORE_KEY));
+  return Number.isInteger(chosen) && chosen >= 1 && chosen <= session.stores ? chosen : 1;
+}
+
+/** Shows another store from now on. What the page knows is of the one before, so it begins again at this address. */
+export function showStore(store: number, address: string) {
+  window.sessionStorage.setItem(STORE_KEY, String(store));
+  window.location.assign(address);
 }

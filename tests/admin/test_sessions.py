@@ -60,7 +60,8 @@ class Sessions(unittest.TestCase):
         cookie, csrf = self.session("ann", "secret-a")
         send, one = "/api/v1/queues/orders.a/messages", {"body": "one"}
         shown = json.loads(self.ask("GET", SESSION, None, cookie)[2])
-        self.assertEqual(shown, {"user": "ann", "csrf": csrf, "administers": False, "is_session": True})
+        self.assertEqual(shown, {"user": "ann", "csrf": csrf, "administers": False, "is_session": True,
+                                 "stores": 1})
         for case, want, headers in [
             ("without the CSRF token", 403, cookie),
             ("with another", 403, {**cookie, "X-Postroad-Csrf": "x" + csrf}),

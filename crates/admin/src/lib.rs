@@ -24,7 +24,9 @@ pub use alerts::{
     AlertRule, AlertSources, Alerts, Disks, Ledger, LedgerSums, Measure, Post, Posted, RULES_MAX, Recipient,
     Severity, WatchCursor, WatchPage, WatchQueues, WatchRequest, watch,
 };
-pub use api::{ApiOptions, ListenerRow, OtherStore, Peer, Reload, Totals, router, structured};
+pub use api::{
+    ApiOptions, ListenerRow, OtherStore, Peer, Reload, Totals, router, session_principal, structured,
+};
 pub use axum::body::Body;
 pub use configuration::{
     Configuration, ConfigurationAnswer, ConfigurationAuthor, ConfigurationFault, ConfigurationOrder,

@@ -108,6 +108,19 @@ pub enum UserError {
         /// How many there may be.
         max: usize,
     },
+    /// Browsers keep cookies up to a size.
+    #[error(
+        "the session has {bytes} bytes, with {groups} groups, and a cookie at most {max}: have the provider filter \
+         the groups, or use a token"
+    )]
+    SessionTooLarge {
+        /// How long its text is.
+        bytes: usize,
+        /// How long it may be.
+        max: usize,
+        /// The groups of its user.
+        groups: usize,
+    },
     /// The nodes of the cluster have not committed the change.
     #[error(transparent)]
     Refused(#[from] Refusal),

@@ -15,6 +15,7 @@ use postroad_security::{Door, FailedLogin, Scope, TOKEN_PREFIX, Visit};
 
 use super::audit::{self, Change, Detail, peer_text};
 use super::problem::Problem;
+use super::session::Renewal;
 use super::{Api, Caller, Peer, queries, session};
 use crate::login::answer_of;
 
@@ -40,10 +41,13 @@ async fn serve(api: Api, request: Request, next: Next) -> Response {
     // Failed logins are kept even where nothing would have been changed.
     let failed = checked.as_ref().is_err_and(|problem| matches!(problem.status, 401 | 429 | 503))
         && parts.headers.contains_key(header::AUTHORIZATION);
+    let renewal = Renewal::of(&parts.headers);
     let (caller, response) = match checked {
         Ok(caller) => {
             parts.extensions.insert(caller.clone());
-            (Some(caller), next.run(Request::from_parts(parts, body)).await)
+            let mut response = next.run(Request::from_parts(parts, body)).await;
+            caller.session.iter().for_each(|session| renewal.renew(&api, session, &mut response));
+            (Some(caller), response)
         }
         Err(problem) => {
             let detail = failed.then(|| Detail(format!("login failed: {}", problem.message)));

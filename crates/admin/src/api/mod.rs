@@ -41,6 +41,7 @@ mod trace;
 mod transactions;
 mod users;
 
+pub use session::session_principal;
 pub use shown::structured;
 
 use std::future::Future;
@@ -56,7 +57,7 @@ use axum::{Json, Router, middleware};
 use postroad_model::{Action, Destination, DestinationKind, EntryTag, LinkBar, Principal, QueueId, Refusal};
 use postroad_node::{Client, ClientOptions, Clients, Draining, OfflineEnds, TraceBook};
 use postroad_routing::{Membership, Permissions, Policies};
-use postroad_security::{AccessKeyBook, Door, TenantBook, Text};
+use postroad_security::{AccessKeyBook, ConsoleSession, Door, SessionBook, TenantBook, Text};
 use serde::Serialize;
 use tokio::sync::{Mutex, Semaphore, watch};
 
@@ -97,7 +98,7 @@ struct Caller {
     /// The token that it has shown in place of a password.
     token: Option<Arc<str>>,
     /// The session of the console that it is in.
-    session: Option<session::InSession>,
+    session: Option<ConsoleSession>,
 }
 
 impl Caller {
@@ -165,6 +166,8 @@ pub struct ApiOptions {
     pub other_store: Option<OtherStore>,
     /// Access keys of users.
     pub access_keys: Arc<AccessKeyBook>,
+    /// Sessions of the console.
+    pub sessions: Arc<SessionBook>,
     /// The entry of a queue that an HTTP client knows by this id.
     pub entry_of: fn(&str) -> Option<(QueueId, EntryTag)>,
 }
@@ -199,7 +202,6 @@ struct Shared {
     known: Mutex<known::Known>,
     seen: Mutex<Seen>,
     changes: Mutex<audit::Changes>,
-    sessions: Mutex<session::Sessions>,
     planner: Mutex<Planner>,
     redrives: redrives::RedriveBook,
 }
@@ -237,7 +239,6 @@ pub fn router(options: ApiOptions, further: Router) -> Router {
         known: Mutex::default(),
         seen: Mutex::default(),
         changes: Mutex::default(),
-        sessions: Mutex::default(),
         planner: Mutex::default(),
         redrives,
     };

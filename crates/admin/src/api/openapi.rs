@@ -588,7 +588,7 @@ const OF_IDENTITIES: &[(&str, &str)] = &[
     ("NewPassword", "password:string current:string"),
     ("Groups", "groups:array"),
     ("Credentials", "user:string password:string"),
-    ("Session", "user:string? csrf:string? administers:boolean is_session:boolean"),
+    ("Session", "user:string? csrf:string? administers:boolean is_session:boolean stores:integer"),
     ("WantedAccessKey", "user:string"),
     ("MadeAccessKey", "secret:string id:string user:string"),
     ("WantedToken", "user:string scope:string expires_seconds:integer"),

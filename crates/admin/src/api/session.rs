@@ -2,10 +2,9 @@
 //! then on.
 //!
 //! The cookie is `HttpOnly` and `SameSite=Strict`; requests that change something also need the
-//! session's CSRF token in a header, which no page of another site can read or set. Sessions live
-//! in memory and end with the process.
+//! session's CSRF token in a header, which no page of another site can read or set. In a cluster
+//! each node knows the session: see [`postroad_security::SessionBook`].
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +14,8 @@ use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use postroad_model::Principal;
-use postroad_security::{Credential, Door, digest_of, secret};
+use postroad_routing::StorePlaces;
+use postroad_security::{ConsoleSession, Door, SessionSearch, claimed_principal, digest_of};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
@@ -23,7 +23,7 @@ use super::access::{check_origin, is_safe, password_of};
 use super::audit::Detail;
 use super::messages::read_json;
 use super::problem::Problem;
-use super::tokens::problem;
+use super::tokens::writing;
 use super::{Api, Caller, Peer, queries};
 
 /// The name of the cookie.
@@ -32,100 +32,16 @@ const COOKIE: &str = "postroad-session";
 /// The header with the CSRF token.
 const CSRF_HEADER: &str = "x-postroad-csrf";
 
-/// A session ends after this time without a request that its user caused, and after this time in
-/// any case.
-const IDLE_MAX: Duration = Duration::from_secs(30 * 60);
-const LASTS_MAX: Duration = Duration::from_secs(12 * 60 * 60);
-
-/// Sessions at a time, and of one user; beyond that the one that was idle longest ends.
-const SESSIONS_MAX: usize = 1_024;
-const SESSIONS_OF_USER_MAX: usize = 16;
-
 /// A user name and a password, or a token in its place, fit in this.
 const BODY_BYTES_MAX: usize = 16 << 10;
 
 /// Requests with this header are the console's own rounds, which keep no session alive.
 const ROUND_HEADER: &str = "x-postroad-round";
 
-/// See the head of this file. Keys are digests of what is in the cookie.
-#[derive(Default)]
-pub struct Sessions(BTreeMap<[u8; 32], Session>);
-
-struct Session {
-    principal: Principal,
-    csrf: Arc<str>,
-    begun: Instant,
-    used: Instant,
-    /// The users when it was checked last, and the mark of the user's password.
-    door: Arc<Door>,
-    password_mark: Option<[u8; 32]>,
-}
-
-impl Session {
-    /// The session of an identity provider's user ends with the token that began it.
-    fn has_ended(&self, now: Instant) -> bool {
-        let lasts = match &self.principal {
-            Principal::Federated(federated) => self.door.honours(&Credential::Federated(federated.clone())),
-            _ => true,
-        };
-        !lasts || IDLE_MAX <= now.duration_since(self.used) || LASTS_MAX <= now.duration_since(self.begun)
-    }
-}
-
-/// The session of a caller.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct InSession {
-    key: [u8; 32],
-    csrf: Arc<str>,
-}
-
-impl Sessions {
-    /// Begins a session, and returns the text of its cookie.
-    fn begin(&mut self, principal: Principal, door: Arc<Door>) -> Result<(String, Arc<str>), Problem> {
-        let now = Instant::now();
-        self.0.retain(|_, session| !session.has_ended(now));
-        let is_same = |session: &Session| session.principal.user() == principal.user();
-        if SESSIONS_OF_USER_MAX <= self.0.values().filter(|session| is_same(session)).count() {
-            self.end_oldest(is_same);
-        } else if SESSIONS_MAX <= self.0.len() {
-            self.end_oldest(|_| true);
-        }
-        let (text, csrf) = (secret().map_err(problem)?, secret().map_err(problem)?);
-        let (csrf, password_mark): (Arc<str>, _) = (csrf.into(), mark(&principal, &door));
-        let session = Session { principal, csrf: csrf.clone(), begun: now, used: now, door, password_mark };
-        self.0.insert(digest_of(&text), session);
-        Ok((text, csrf))
-    }
-
-    fn end_oldest(&mut self, of: impl Fn(&Session) -> bool) {
-        let some = self.0.iter().filter(|(_, session)| of(session));
-        if let Some(key) = some.min_by_key(|(_, session)| session.used).map(|(key, _)| *key) {
-            self.0.remove(&key);
-        }
-    }
-
-    /// The user of the session with this cookie. Another password or the user's removal ends it.
-    /// `is_use` keeps it alive.
-    fn find(&mut self, text: &str, door: &Arc<Door>, is_use: bool) -> Option<(Principal, InSession)> {
-        let (key, now) = (digest_of(text), Instant::now());
-        let session = self.0.get_mut(&key)?;
-        if !Arc::ptr_eq(&session.door, door) {
-            session.door = door.clone();
-        }
-        if session.has_ended(now) || session.password_mark != mark(&session.principal, door) {
-            self.0.remove(&key);
-            return None;
-        }
-        if is_use {
-            session.used = now;
-        }
-        Some((session.principal.clone(), InSession { key, csrf: session.csrf.clone() }))
-    }
-
-    fn end(&mut self, session: &InSession) {
-        self.0.remove(&session.key);
-    }
-}
+/// A key that another node of the cluster has made is known within this time.
+const KEY_WITHIN: Duration = Duration::from_secs(2);
+/// From one look for it to the next.
+const LOOK_EVERY: Duration = Duration::from_millis(25);
 
 /// The caller of a request with a session's cookie; `None` without one that is good.
 ///
@@ -137,20 +53,62 @@ pub async fn caller(
     headers: &HeaderMap,
     method: &Method,
 ) -> Option<Result<Caller, Problem>> {
-    let is_use = !headers.contains_key(ROUND_HEADER);
-    let (principal, session) = api.0.sessions.lock().await.find(cookie(headers)?, door, is_use)?;
+    let session = find(api, door, cookie(headers)?).await?;
     let shown = headers.get(CSRF_HEADER).and_then(|value| value.to_str().ok()).unwrap_or_default();
     // Digests, so that the comparison takes the same time for each wrong text.
     if !is_safe(method) && digest_of(shown) != digest_of(&session.csrf) {
         let right = format!("the header {CSRF_HEADER} must have the csrf of GET /api/v1/session");
         return Some(Err(Problem::new(403, right)));
     }
-    Some(Ok(Caller { principal, token: None, session: Some(session) }))
+    Some(Ok(Caller { principal: session.principal.clone(), token: None, session: Some(session) }))
 }
 
-/// See [`Door::password_mark`].
-fn mark(principal: &Principal, door: &Door) -> Option<[u8; 32]> {
-    door.password_mark(principal.user()?)
+async fn find(api: &Api, door: &Door, text: &str) -> Option<ConsoleSession> {
+    let (book, until) = (&api.0.options.sessions, Instant::now() + KEY_WITHIN);
+    loop {
+        match book.find(text, door, api.now_ms()) {
+            SessionSearch::Found(session) => return Some(session),
+            SessionSearch::UnknownKey if book.is_replicated() && Instant::now() < until => {
+                tokio::time::sleep(LOOK_EVERY).await;
+            }
+            SessionSearch::UnknownKey | SessionSearch::Ended => return None,
+        }
+    }
+}
+
+/// The principal that the session of a request claims to be of. It is not checked: the leader of
+/// its store does that.
+pub fn session_principal(headers: &HeaderMap) -> Option<Principal> {
+    claimed_principal(cookie(headers)?)
+}
+
+/// Whether, and how, the session of a request is kept alive by its answer.
+pub struct Renewal {
+    is_use: bool,
+    is_secure: bool,
+}
+
+impl Renewal {
+    /// Of a request with these headers.
+    pub fn of(headers: &HeaderMap) -> Renewal {
+        Renewal { is_use: !headers.contains_key(ROUND_HEADER), is_secure: is_secure(headers) }
+    }
+
+    /// The session's user has caused a request, and this is its answer.
+    pub fn renew(&self, api: &Api, session: &ConsoleSession, response: &mut Response) {
+        // That of a sign-out ends it.
+        if !self.is_use || response.headers().contains_key(header::SET_COOKIE) {
+            return;
+        }
+        let (door, now_ms) = (api.0.options.door.borrow().clone(), api.now_ms());
+        if let Some(text) = api.0.options.sessions.renewed(session, &door, now_ms) {
+            set_cookie(response, &text, lasts(session, now_ms), self.is_secure);
+        }
+    }
+}
+
+fn lasts(session: &ConsoleSession, now_ms: u64) -> Duration {
+    Duration::from_millis(session.lasts_ms(now_ms))
 }
 
 fn cookie(headers: &HeaderMap) -> Option<&str> {
@@ -177,6 +135,8 @@ pub struct Shown {
     administers: bool,
     /// Whether it may sign out.
     is_session: bool,
+    /// How many stores the cluster has, each at a path of its own.
+    stores: u16,
 }
 
 /// Who the caller is.
@@ -190,6 +150,7 @@ fn shown(api: &Api, caller: &Caller) -> Shown {
         csrf: caller.session.as_ref().map(|session| session.csrf.to_string()),
         administers: api.administers(caller),
         is_session: caller.session.is_some(),
+        stores: api.permissions().places().map_or(1, StorePlaces::count),
     }
 }
 
@@ -245,33 +206,40 @@ async fn signed_in(
         return Err(Problem::new(409, "without users there is no sign-in: set security.users".to_owned()));
     }
     let principal = password_of(api, &door, address.ip(), (user, password)).await?;
-    let (text, csrf) = api.0.sessions.lock().await.begin(principal.clone(), door)?;
-    let session = InSession { key: digest_of(&text), csrf };
+    let (book, of, now_ms) = (api.0.options.sessions.clone(), principal.clone(), api.now_ms());
+    let (session, text) = writing(move || book.begin(of, &door, now_ms)).await?;
+    let lasts = lasts(&session, now_ms);
     let caller = Caller { principal, token: None, session: Some(session) };
     let mut response = Json(shown(api, &caller)).into_response();
-    set_cookie(&mut response, &text, LASTS_MAX, headers);
+    set_cookie(&mut response, &text, lasts, is_secure(headers));
     Ok((caller, response))
 }
 
-/// Signs the caller out.
+/// Signs the caller out, at all nodes.
+///
+/// # Errors
+/// The nodes of the cluster have not committed that: the session goes on.
 pub async fn sign_out(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
     headers: HeaderMap,
-) -> Response {
-    if let Some(session) = &caller.session {
-        api.0.sessions.lock().await.end(session);
+) -> Result<Response, Problem> {
+    if let Some(session) = caller.session {
+        let (book, now_ms) = (api.0.options.sessions.clone(), api.now_ms());
+        writing(move || book.end(&session, now_ms)).await?;
     }
     let mut response = (StatusCode::NO_CONTENT, Extension(Detail("signed out".to_owned()))).into_response();
-    set_cookie(&mut response, "", Duration::ZERO, &headers);
-    response
+    set_cookie(&mut response, "", Duration::ZERO, is_secure(&headers));
+    Ok(response)
 }
 
-fn set_cookie(response: &mut Response, text: &str, lasts: Duration, headers: &HeaderMap) {
-    // A proxy with TLS in front of the port names it.
-    let proto = headers.get("x-forwarded-proto").and_then(|proto| proto.to_str().ok());
-    let secure = if proto == Some("https") { "; Secure" } else { "" };
-    let seconds = lasts.as_secs();
+/// A proxy with TLS in front of the port names it.
+fn is_secure(headers: &HeaderMap) -> bool {
+    headers.get("x-forwarded-proto").is_some_and(|proto| proto == "https")
+}
+
+fn set_cookie(response: &mut Response, text: &str, lasts: Duration, is_secure: bool) {
+    let (seconds, secure) = (lasts.as_secs(), if is_secure { "; Secure" } else { "" });
     let cookie = format!("{COOKIE}={text}; HttpOnly; SameSite=Strict; Path=/; Max-Age={seconds}{secure}");
     if let Ok(cookie) = HeaderValue::from_str(&cookie) {
         response.headers_mut().insert(header::SET_COOKIE, cookie);
@@ -282,47 +250,6 @@ fn set_cookie(response: &mut Response, text: &str, lasts: Duration, headers: &He
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn begin(sessions: &mut Sessions, user: &str, door: &Arc<Door>) -> String {
-        sessions.begin(Principal::User(user.into()), door.clone()).expect("random numbers").0
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_session_ends_when_it_is_idle_and_in_any_case() {
-        let (door, mut sessions) = (Arc::new(Door::open()), Sessions::default());
-        let text = begin(&mut sessions, "ann", &door);
-        let mut passed = Duration::ZERO;
-        while passed + IDLE_MAX < LASTS_MAX {
-            tokio::time::advance(IDLE_MAX - Duration::from_secs(1)).await;
-            passed += IDLE_MAX - Duration::from_secs(1);
-            assert!(sessions.find(&text, &door, true).is_some(), "in use after {passed:?}");
-        }
-        tokio::time::advance(LASTS_MAX - passed).await;
-        assert!(sessions.find(&text, &door, true).is_none(), "it lasts no longer");
-        let text = begin(&mut sessions, "ann", &door);
-        tokio::time::advance(IDLE_MAX - Duration::from_secs(1)).await;
-        assert!(sessions.find(&text, &door, false).is_some());
-        tokio::time::advance(Duration::from_secs(1)).await;
-        assert!(sessions.find(&text, &door, true).is_none(), "rounds of the console are no use");
-        assert!(sessions.0.is_empty());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn sessions_are_bounded_and_the_one_idle_longest_ends() {
-        let (door, mut sessions) = (Arc::new(Door::open()), Sessions::default());
-        let first = begin(&mut sessions, "ann", &door);
-        tokio::time::advance(Duration::from_secs(1)).await;
-        let second = begin(&mut sessions, "ann", &door);
-        for _ in 0..SESSIONS_OF_USER_MAX - 1 {
-            begin(&mut sessions, "ann", &door);
-        }
-        assert!(sessions.find(&first, &door, true).is_none());
-        assert!(sessions.find(&second, &door, false).is_some());
-        for user in 0..SESSIONS_MAX {
-            begin(&mut sessions, &user.to_string(), &door);
-        }
-        assert_eq!(sessions.0.len(), SESSIONS_MAX);
-    }
 
     #[test]
     fn the_cookie_is_found_among_others() {

@@ -185,7 +185,8 @@ pub fn problem(error: UserError) -> Problem {
         UserError::TooManyTokens { .. }
         | UserError::TooManyKeys { .. }
         | UserError::TooManyTenants { .. }
-        | UserError::TooManyUsers { .. } => 409,
+        | UserError::TooManyUsers { .. }
+        | UserError::SessionTooLarge { .. } => 409,
         UserError::File { .. } | UserError::Line { .. } | UserError::NoChance | UserError::NoMemory => 500,
         _ => 400,
     };

@@ -16,7 +16,9 @@ use postroad_admin::{
 use postroad_model::{DocumentChange, Refusal};
 use postroad_net::TlsConfig;
 use postroad_routing::Policies;
-use postroad_security::{AccessKeyBook, Attempts, Documents, Door, TenantBook, Text, TokenBook, UserFile};
+use postroad_security::{
+    AccessKeyBook, Attempts, Documents, Door, SessionBook, TenantBook, Text, TokenBook, UserFile,
+};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::cli::ServeArguments;
@@ -87,6 +89,9 @@ struct NextVouchers {
 /// The record of redrives, in the data directory.
 const REDRIVES: &str = "redrives";
 
+/// The document of console sessions, in a cluster.
+const SESSIONS: &str = "sessions";
+
 /// The configuration in force, and the files of identities beside it.
 pub struct Reloader<'a> {
     arguments: &'a ServeArguments,
@@ -102,6 +107,7 @@ pub struct Reloader<'a> {
     made_tenants: Arc<TenantBook>,
     redrives: Text,
     access_keys: Arc<AccessKeyBook>,
+    sessions: Arc<SessionBook>,
     tenant_rules: RefCell<TenantRuleBook>,
     /// Those who vouch for users; each is kept while its configuration is the same.
     vouchers: RefCell<Vouchers>,
@@ -123,6 +129,8 @@ impl Reloader<'_> {
         let made_tenants = Arc::new(config.made_tenants(&documents)?);
         let redrives = config.text(REDRIVES, &own_documents);
         let access_keys = Arc::new(AccessKeyBook::new(config.access_keys(&documents)));
+        let of_sessions = documents.are_replicated().then(|| config.text(SESSIONS, &documents));
+        let sessions = Arc::new(SessionBook::open(of_sessions)?);
         let tenant_rules = RefCell::new(config.tenant_rules(&documents)?);
         let running = RefCell::new(Settings::of(&text_of(arguments)?, arguments)?);
         let (config, versions) = (RefCell::new(config.clone()), Versions::new(&config.data));
@@ -138,6 +146,7 @@ impl Reloader<'_> {
             made_tenants,
             redrives,
             access_keys,
+            sessions,
             tenant_rules,
             vouchers: RefCell::default(),
             next: RefCell::default(),
@@ -151,6 +160,7 @@ impl Reloader<'_> {
             made_tenants: self.made_tenants.clone(),
             redrives: self.redrives.clone(),
             access_keys: self.access_keys.clone(),
+            sessions: self.sessions.clone(),
         }
     }
 
@@ -170,12 +180,14 @@ impl Reloader<'_> {
         &self.own_documents
     }
 
-    /// Users, tokens, tenants and their rules are those of the documents that this node has read.
+    /// Users, tokens, sessions, tenants and their rules are those of the documents that this node
+    /// has read.
     ///
     /// # Errors
     /// One of them is malformed.
     pub fn follow_documents(&self) -> anyhow::Result<()> {
         self.tokens.reload()?;
+        self.sessions.reload()?;
         self.made_tenants.reload()?;
         let text = self.tenant_rules.borrow().text().clone();
         self.tenant_rules.replace(TenantRuleBook::open(text)?);
@@ -558,6 +570,8 @@ pub struct Texts {
     pub redrives: Text,
     /// Access keys of users.
     pub access_keys: Arc<AccessKeyBook>,
+    /// Sessions of the console.
+    pub sessions: Arc<SessionBook>,
 }
 
 /// The ways of requests to the main thread.

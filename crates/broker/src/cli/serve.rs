@@ -307,6 +307,7 @@ fn api_options(
         redrives: texts.redrives,
         other_store: other_store(part),
         access_keys: texts.access_keys,
+        sessions: texts.sessions,
         entry_of: |id| postroad_ironmq::MessageId::parse(id).map(|id| (id.queue, id.tag)),
         reload,
         configuration,

@@ -6,8 +6,8 @@
 //! | path below `/store/K` | K; the rest of the path is that of the request |
 //! | path of a project of IronMQ | that of the tenant of this name |
 //! | health, metrics and the state of the cluster | none: the node answers, by its first store |
-//! | users, tokens, access keys, tenants, sessions, configuration | the first |
-//! | any other | that of its user, as its login says, which the leader checks |
+//! | users, tokens, access keys, tenants, the console's session, configuration | the first |
+//! | any other | that of its user, as its login or session says, which the leader checks |
 //!
 //! Never here: who may do what, and answers.
 
@@ -30,8 +30,10 @@ use hyper::http::uri::PathAndQuery;
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
+use postroad_admin::session_principal;
 use postroad_model::Principal;
 use postroad_net::Place;
+use postroad_routing::FIRST_STORE;
 use postroad_security::{Door, TOKEN_PREFIX, Text};
 use tokio::sync::{mpsc, watch};
 
@@ -52,8 +54,7 @@ const OWN: u16 = 0;
 const OF_STORE: &str = "/store/";
 
 /// The documents and the configuration are changed in the first store.
-const OF_FIRST: [&str; 7] =
-    ["users", "tokens", "access-keys", "tenants", "session", "sessions", "configuration"];
+const OF_FIRST: [&str; 6] = ["users", "tokens", "access-keys", "tenants", "session", "configuration"];
 
 /// The answer of a leader, or of this node in place of it.
 type Answer = Response<Either<Incoming, Full<Bytes>>>;
@@ -103,13 +104,13 @@ impl HttpEntry {
         let mut words = path.split('/').skip(1);
         match (words.next(), words.next(), words.next()) {
             (Some("3"), Some("projects"), Some(project)) => return self.entry.store_of_tenant(project),
-            (Some("api"), Some(_), Some(subject)) if OF_FIRST.contains(&subject) => return 1,
+            (Some("api"), Some(_), Some(subject)) if OF_FIRST.contains(&subject) => return FIRST_STORE,
             _ => {}
         }
-        match self.user_of(head).await {
-            Some(user) => self.entry.store_of(&Principal::User(user)),
-            None => 1,
-        }
+        let of_session =
+            || session_principal(&head.headers).filter(|_| !head.headers.contains_key(AUTHORIZATION));
+        let principal = self.user_of(head).await.map(Principal::User).or_else(of_session);
+        principal.map_or(FIRST_STORE, |principal| self.entry.store_of(&principal))
     }
 
     /// The user that a request claims to be of. It is not checked: the leader does that.
@@ -161,6 +162,11 @@ pub(super) fn named_store(path_and_query: &str) -> Option<(u16, &str)> {
     Some((number.parse().ok()?, if rest.starts_with('/') { rest } else { "/" }))
 }
 
+/// Whether this is about the session of the console, which is one for all stores.
+fn is_session(path_and_query: &str) -> bool {
+    path_and_query.split('?').next() == Some("/api/v1/session")
+}
+
 impl Visitor {
     async fn serve(self: Rc<Visitor>, stream: std::net::TcpStream) -> Result<(), String> {
         let answering = service_fn(move |request: Request<Incoming>| {
@@ -175,6 +181,7 @@ impl Visitor {
         let (mut head, body) = request.into_parts();
         let path = head.uri.path_and_query().map_or("/", PathAndQuery::as_str).to_owned();
         let (store, path) = match named_store(&path) {
+            Some((_, rest)) if is_session(rest) => (FIRST_STORE, rest.to_owned()),
             Some((store, rest)) => (store, rest.to_owned()),
             None if is_own(head.uri.path().as_bytes()) => (OWN, path),
             None => (self.http.store_of(&head).await, path),
