@@ -363,7 +363,7 @@ class StoresTest {
     @Order(4)
     @DisplayName("SQS: a tenant's requests to any node, signed with a key of its user")
     void sqsRequests() throws Exception {
-        String printed = cluster.nodes.get(0).ctl("key", "new", "--user", "south.app");
+        String printed = cluster.leader().ctl("key", "new", "--user", "south.app");
         List<String> key = printed.lines().filter(line -> line.matches("aws_\\w+ *= *\\S+"))
                 .map(line -> line.substring(line.indexOf('=') + 1).strip()).toList();
         assertEquals(2, key.size(), printed);
