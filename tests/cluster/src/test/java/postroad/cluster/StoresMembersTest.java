@@ -191,6 +191,7 @@ class StoresMembersTest {
             }
             return true;
         });
+        cluster.await("leaders of all stores", () -> StoresTest.leaders(cluster.leader()).size() == STORES);
         String early = mirror.ctl(words("promote", "far"));
         assertTrue(early.matches("(?s).*store \\d: \\S+ leads and is reached.*"), early);
         // A tenth of it would be enough for a vote.
