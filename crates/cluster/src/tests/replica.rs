@@ -339,6 +339,11 @@ impl Replica {
         self.knows_rot || self.group.as_ref().map_or(&self.log, Group::log).rotten.is_some()
     }
 
+    /// Whether nothing of its store is damaged, as far as the simulation knows.
+    pub fn is_whole(&self) -> bool {
+        !self.awaits_copy && !self.is_rotten() && !self.lost
+    }
+
     /// The power fails, and entries are gone whose sync had succeeded, marked ones among them.
     pub fn lose_entries(&mut self, random: &mut Random) -> bool {
         self.crash(random);

@@ -441,10 +441,7 @@ impl Simulation {
     /// Whether all but this node are a majority of voters with whole stores.
     fn others_suffice(&self, node: usize) -> bool {
         let voters = &self.first.voters;
-        let is_whole = |other: &&NodeId| {
-            let replica = &self.replicas[place(**other)];
-            place(**other) != node && !replica.awaits_copy && !replica.is_rotten() && !replica.lost
-        };
+        let is_whole = |other: &&NodeId| place(**other) != node && self.replicas[place(**other)].is_whole();
         voters.len() < 2 * voters.iter().filter(is_whole).count()
     }
 
@@ -513,12 +510,9 @@ impl Simulation {
         let least = self.replicas[node].least_term();
         let sources = (0..self.replicas.len()).filter(|source| !self.network.is_cut(*source, node));
         let copies: Vec<_> = sources.filter_map(|of| Some((of, self.replicas[of].copy()?))).collect();
-        let heir = self.first.voters.iter().copied().find(|heir| {
-            let is_whole = |replica: &Replica| !replica.awaits_copy && !replica.is_rotten();
-            place(*heir) != node
-                && is_whole(&self.replicas[place(*heir)])
-                && !copies.iter().any(|(of, _)| *of == place(*heir))
-        });
+        let leads = |voter: usize| copies.iter().any(|(of, _)| *of == voter);
+        let is_heir = |voter: usize| voter != node && !leads(voter) && self.replicas[voter].is_whole();
+        let heir = self.first.voters.iter().copied().find(|voter| is_heir(place(*voter)));
         for (of, copy) in &copies {
             // It never heard of the campaign of the damaged node: a later leader is needed.
             if let (true, Some(heir), Some(group)) = (copy.term < least, heir, self.replicas[*of].group()) {

@@ -185,7 +185,7 @@ impl SessionBook {
     /// Reads the text again.
     ///
     /// # Errors
-    /// It cannot be read, or a line of it is malformed; what was known stays in force.
+    /// It cannot be read, or a line of it is malformed; the former lines stay in force.
     pub fn reload(&self) -> Result<(), UserError> {
         self.record.reload(SessionRecord::parse)
     }

@@ -151,7 +151,7 @@ impl SessionRecord {
         }
     }
 
-    /// Leaves out what can be of no session any more.
+    /// Leaves out keys and sign-outs that no session has any more.
     fn forget(&mut self, now_ms: u64) {
         self.keys.retain(|key| !key.has_expired(now_ms));
         let is_old = |begun_ms: u64| begun_ms.saturating_add(SESSION_LASTS_MS) <= now_ms;

@@ -15,7 +15,7 @@ use postroad_cluster::{
 use postroad_replication::ReplicaStatus;
 use tokio::time::{MissedTickBehavior, interval};
 
-use crate::runtime::cluster::orders::LAG_MAX;
+use crate::runtime::cluster::orders::{LAG_MAX, has_caught_up};
 use crate::runtime::cluster::peers::Peer;
 use crate::runtime::cluster::space;
 use crate::runtime::cluster::view::ClusterView;
@@ -108,8 +108,7 @@ impl ClusterView {
             .map(|node| (*node, self.weight(*node)))
             .collect();
         let mut ready = self.peers.reached_to_lead();
-        let has_caught_up = |node: &NodeId| shown.replica.lag_of(*node).is_some_and(|lag| lag <= LAG_MAX);
-        ready.retain(|node| nodes.contains_key(node) && has_caught_up(node));
+        ready.retain(|node| nodes.contains_key(node) && has_caught_up(&shown.replica, *node));
         let mut stores = vec![StoreView { store: self.store(), leader: Some(own), ready }];
         stores.extend(self.other_stores(&nodes));
         stores.sort_by_key(|store| store.store);

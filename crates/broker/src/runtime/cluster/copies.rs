@@ -154,12 +154,7 @@ impl Filling {
     }
 
     fn hand_over(&self, copy: Fetched, empty_from: Option<Term>) -> anyhow::Result<()> {
-        if let Some(least) = empty_from
-            && copy.term < least
-        {
-            // Its author was deposed, or a node campaigns: both end with a next leader.
-            bail!("the copy is of term {}, and another node has seen term {}", copy.term.0, least.0);
-        }
+        self.fetcher.check_term(copy.term, empty_from.unwrap_or_default())?;
         let (refusal, refused) = sync_channel(1);
         let new_vote = empty_from.is_some();
         if self.arrivals.send(Arrived { copy, data: self.data.clone(), new_vote, refusal }).is_err() {

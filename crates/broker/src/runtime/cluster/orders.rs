@@ -28,6 +28,11 @@ use crate::runtime::journal::JournalDoor;
 /// A node that lags by more entries is not made the leader: clients would wait while it gets them.
 pub const LAG_MAX: u64 = 1000;
 
+/// Whether a node could lead as far as its log is concerned; only a leader knows.
+pub fn has_caught_up(replica: &ReplicaStatus, node: NodeId) -> bool {
+    replica.lag_of(node).is_some_and(|lag| lag <= LAG_MAX)
+}
+
 /// The answer to an order to hand over leaves within this time: the connection ends with the
 /// leadership.
 const ANSWERED_WITHIN: Duration = Duration::from_millis(20);

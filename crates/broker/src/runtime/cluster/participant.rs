@@ -19,7 +19,7 @@ use crate::runtime::cluster::copies::{Arrived, Copies};
 use crate::runtime::cluster::copy::Fetched;
 use crate::runtime::cluster::damage::others_suffice;
 use crate::runtime::cluster::joining::Membership;
-use crate::runtime::cluster::orders::LAG_MAX;
+use crate::runtime::cluster::orders::has_caught_up;
 use crate::runtime::cluster::peers::Shared;
 use crate::runtime::cluster::restart::restart;
 use crate::runtime::cluster::space;
@@ -218,9 +218,9 @@ impl Participant {
                 }
             }
             Role::Leader => {
-                let has_caught_up = |node| status.lag_of(node).is_some_and(|lag| lag <= LAG_MAX);
                 let damaged = self.shared.peers().damaged();
-                let next = undamaged_heir((members, own), &whole, &damaged, has_caught_up);
+                let caught_up = |node| has_caught_up(&status, node);
+                let next = undamaged_heir((members, own), &whole, &damaged, caught_up);
                 let Some(next) = next.filter(|_| self.may_hand_over()) else { return };
                 tracing::warn!(to = next.get(), "this node hands leadership over, as its store is damaged");
                 writer.leadership().hand_over(Some(next));
@@ -276,7 +276,7 @@ impl Participant {
             _ => {}
         }
         let status = replica.status();
-        let caught_up = |node: NodeId| status.lag_of(node).is_some_and(|lag| lag <= LAG_MAX);
+        let caught_up = |node| has_caught_up(&status, node);
         let leads = replica.leads_now().is_some();
         let to_lead = self.shared.peers().reached_to_lead();
         let next = space::next_leader(space, &to_lead, &replica.members().voters, caught_up);
@@ -297,11 +297,10 @@ impl Participant {
             self.outdated = leads;
         }
         self.outdated.filter(|term| leads == Some(*term))?;
-        let status = replica.status();
+        let (status, group) = (replica.status(), (replica.members(), self.shared.own()));
+        // Those that say they are damaged are not among them.
         let to_lead = self.shared.peers().reached_to_lead();
-        let caught_up = |node: &NodeId| status.lag_of(*node).is_some_and(|lag| lag <= LAG_MAX);
-        let mut voters = replica.members().voters.iter().copied();
-        let node = voters.find(|node| to_lead.contains(node) && caught_up(node))?;
+        let node = undamaged_heir(group, &to_lead, &[], |node| has_caught_up(&status, node))?;
         Some(Successor { node, reason: "a damaged node needs a copy of a later term" })
     }
 

@@ -1,6 +1,6 @@
 //! The other nodes of the cluster, and which of them are in a state to be counted on.
 //!
-//! Never here: connections (`peers`), what follows from the states.
+//! Never here: connections (`peers`), decisions that follow from the states.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, RwLock};

@@ -77,6 +77,19 @@ impl Fetcher {
         }
     }
 
+    /// Whether a copy of this term is of use.
+    ///
+    /// # Errors
+    /// It is of an earlier term: its author was deposed, another node campaigns, or this one did in
+    /// vain. The next request tells the leader which term is needed.
+    pub fn check_term(&self, term: Term, least: Term) -> anyhow::Result<()> {
+        if term < least {
+            self.is_too_early.store(true, Ordering::Relaxed);
+            bail!("the copy is of term {}, and another node has seen term {}", term.0, least.0);
+        }
+        Ok(())
+    }
+
     /// Removes the files of a copy that is not needed any more.
     pub fn discard(&self) {
         let _ = std::fs::remove_dir_all(&self.directory);
@@ -112,10 +125,7 @@ impl Fetcher {
             Answer::Shared(_) => bail!(malformed("a shared log in place of a manifest")),
         };
         check(&manifest)?;
-        if manifest.term < least.0 {
-            self.is_too_early.store(true, Ordering::Relaxed);
-            bail!("the copy is of term {}, and another node has seen term {}", manifest.term, least.0);
-        }
+        self.check_term(Term(manifest.term), least)?;
         let mut have = have;
         if manifest.copy != copy {
             self.discard();
