@@ -18,6 +18,7 @@ use postroad_routing::FIRST_STORE;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use crate::runtime::cluster::mirrored_stores::mirrored_stores;
 use crate::runtime::cluster::newcomer::Asker;
@@ -36,6 +37,10 @@ pub fn has_caught_up(replica: &ReplicaStatus, node: NodeId) -> bool {
 /// The answer to an order to hand over leaves within this time: the connection ends with the
 /// leadership.
 const ANSWERED_WITHIN: Duration = Duration::from_millis(20);
+
+/// A mirror looks for leaders for this long before it takes their place: it may have started a
+/// moment ago, or they may be replaced just now.
+const LEADERS_WITHIN: Duration = Duration::from_secs(5);
 
 const JOIN: &str = r#"{"node": NODE, "mirror": BOOLEAN, "stores": [NUMBER]}"#;
 
@@ -273,9 +278,10 @@ async fn promote(view: ClusterView, Promote { node, force }: Promote) -> Result<
         let reason = format!("this is {}: give the order to {node} itself, by its --data", view.node);
         return conflict(reason);
     }
+    let looks_until = (!force).then(|| Instant::now() + LEADERS_WITHIN);
     let succeed = match view.part.is_one_of_several() {
-        false => may_succeed(&view, force)?.map(|door| (FIRST_STORE, door)).into_iter().collect(),
-        true => stores_to_succeed(&view, force)?,
+        false => may_succeed(&view, looks_until).await?.map(|door| (FIRST_STORE, door)).into_iter().collect(),
+        true => stores_to_succeed(&view, looks_until).await?,
     };
     if succeed.is_empty() {
         return conflict(format!("{node} has taken the place of all others already"));
@@ -297,16 +303,24 @@ async fn promote(view: ClusterView, Promote { node, force }: Promote) -> Result<
 
 /// The stores in which this mirror has still to take the place of all others: all of them, or, if
 /// it was stopped before the last one, the rest.
-fn stores_to_succeed(view: &ClusterView, force: bool) -> Result<Vec<(u16, JournalDoor)>, Refused> {
+async fn stores_to_succeed(
+    view: &ClusterView,
+    looks_until: Option<Instant>,
+) -> Result<Vec<(u16, JournalDoor)>, Refused> {
     let mut doors = Vec::new();
     for (store, of) in view.part.views() {
-        doors.extend(of_store(store, may_succeed(of, force))?.map(|door| (store, door)));
+        let door = may_succeed(of, looks_until).await;
+        doors.extend(of_store(store, door)?.map(|door| (store, door)));
     }
     Ok(doors)
 }
 
 /// The way to a mirror's store, if it may take the place of all others; `None` if it has done so.
-fn may_succeed(view: &ClusterView, force: bool) -> Result<Option<JournalDoor>, Refused> {
+/// It looks for a leader, unless the order says not to.
+async fn may_succeed(
+    view: &ClusterView,
+    looks_until: Option<Instant>,
+) -> Result<Option<JournalDoor>, Refused> {
     let (members, own, node) = (view.peers.members(), view.shared.own(), &view.node);
     if !members.is_mirror(own) {
         return match 0 < members.era && members.voters == [own] && view.part.is_one_of_several() {
@@ -316,7 +330,9 @@ fn may_succeed(view: &ClusterView, force: bool) -> Result<Option<JournalDoor>, R
             )),
         };
     }
-    if let Some(leader) = view.leader().filter(|_| !force) {
+    if let Some(until) = looks_until
+        && let Some(leader) = view.leader_by(until).await
+    {
         let leader = view.name(leader.node);
         return conflict(format!(
             "{leader} leads and is reached: its clients would be cut off, and what it confirmed and {node} does not \

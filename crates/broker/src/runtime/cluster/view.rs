@@ -16,6 +16,7 @@ use postroad_routing::FIRST_STORE;
 use postroad_security::nodes::NodeTls;
 use serde_json::{Value, json};
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::runtime::cluster::ClusterOptions;
 use crate::runtime::cluster::commits::CommitLatency;
@@ -233,8 +234,21 @@ impl ClusterView {
 
     /// The other node that leads, if it is known and reached.
     pub fn leader(&self) -> Option<Arc<Peer>> {
-        let Some(Role::Follower { leader: Some(leader) }) = self.role() else { return None };
-        self.peers.find(leader).filter(|peer| peer.connected.load(Ordering::Acquire))
+        self.leader_in(self.status.borrow().as_ref())
+    }
+
+    fn leader_in(&self, shown: Option<&Shown>) -> Option<Arc<Peer>> {
+        let Role::Follower { leader } = shown?.replica.group.role else { return None };
+        self.peers.find(leader?).filter(|peer| peer.connected.load(Ordering::Acquire))
+    }
+
+    /// The other node that leads, once it is known and reached; `None` if that takes longer.
+    pub async fn leader_by(&self, until: Instant) -> Option<Arc<Peer>> {
+        let mut status = self.status.clone();
+        // It is sent at each tick too, so that a connection made since the role changed is seen.
+        let is_found = status.wait_for(|shown| self.leader_in(shown.as_ref()).is_some());
+        let _ = tokio::time::timeout_at(until, is_found).await;
+        self.leader()
     }
 
     /// Where clients are served now that another node leads; empty if none is known within a time.

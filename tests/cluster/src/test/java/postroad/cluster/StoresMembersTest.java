@@ -192,8 +192,12 @@ class StoresMembersTest {
             return true;
         });
         cluster.await("leaders of all stores", () -> StoresTest.leaders(cluster.leader()).size() == STORES);
-        String early = mirror.ctl(words("promote", "far"));
-        assertTrue(early.matches("(?s).*store \\d: \\S+ leads and is reached.*"), early);
+        assertPromotionIsRefused(mirror);
+        // One that has just started has not heard of any leader yet.
+        kill(mirror);
+        mirror.start();
+        cluster.await("it answers", () -> !mirror.readiness().isEmpty());
+        assertPromotionIsRefused(mirror);
         // A tenth of it would be enough for a vote.
         Thread.sleep(1000);
         for (Node node : cluster.nodes) {
@@ -209,6 +213,11 @@ class StoresMembersTest {
                 assertEquals(List.of("one", "two"), StoresTest.receive(connection, tenant + ".kept", 2), tenant);
             }
         }
+    }
+
+    private static void assertPromotionIsRefused(Node mirror) throws Exception {
+        String answer = mirror.ctl(words("promote", mirror.name));
+        assertTrue(answer.matches("(?s).*store \\d: \\S+ leads and is reached.*"), answer + "\n" + mirror.tail());
     }
 
     private static Connection connect(String tenant, Node node) throws Exception {
