@@ -9,12 +9,20 @@ from . import load, report
 from .brokers import POLL_SECONDS, START_SECONDS_MAX, Postroad, PostroadAmqp
 from .nodes import Nodes, amqp_failover, openwire_failover
 from .process import memory_megabytes
+from .rabbit import RabbitCluster
 
 # Fields of a result, the columns of its table.
 MEASURES = (
     "published_per_s", "delivered_per_s", "publish_p50_ms", "publish_p99_ms", "publish_p999_ms",
     "server_cpu_us_per_message", "peak_mb", "other_cores",
 )  # fmt: skip
+# The cluster that ours are measured by: field, title, aim as a multiple of the peer's, whether more is better.
+PEER = RabbitCluster.name
+AIMS = (
+    ("published_per_s", "rate", 3, True),
+    ("server_cpu_us_per_message", "processor time", 0.33, False),
+    ("publish_p999_ms", "p99.9", 0.33, False),
+)
 FAILOVER = "time from kill -9 of the leader to the next confirmed send, ms"
 
 
@@ -140,7 +148,30 @@ def markdown(results, brokers, outages, settings, note):
     parts = [report.heading(brokers, settings, note), ""]
     for workload in settings.workloads:
         parts += [table(results, names, workload), "", *report.unclean(results, workload.name)]
-    return "\n".join([*parts, failover_table(outages)]) + "\n"
+    aims = [table_of_aims(results, names, settings.workloads), ""] if PEER in names else []
+    return "\n".join([*parts, *aims, failover_table(outages)]) + "\n"
+
+
+def table_of_aims(results, names, workloads):
+    """Each Postroad's measures as a multiple of the peer's; those that reach their aims stand out."""
+    ours = [name for name in names if name in (PostroadCluster.name, PostroadAmqpCluster.name)]
+    cells = [f"{title}: {'at least' if is_floor else 'at most'} {aim}" for _, title, aim, is_floor in AIMS]
+    rows = [f"| {' | '.join([f'to {PEER}', *cells])} |", "|---" + "|---:" * len(AIMS) + "|"]
+    for workload in workloads:
+        for name in ours:
+            cells = [cell_of_aim(results, name, workload.name, aim) for aim in AIMS]
+            rows.append(f"| {' | '.join([f'{workload.name}, {name}', *cells])} |")
+    return "\n".join(rows)
+
+
+def cell_of_aim(results, name, workload, aim):
+    field, _, bound, is_floor = aim
+    ours, theirs = (report.median(results, each, workload, field) for each in (name, PEER))
+    if ours is None or not theirs:
+        return "-"
+    multiple = ours / theirs
+    is_reached = multiple >= bound if is_floor else multiple <= bound
+    return f"**{multiple:.2f}**" if is_reached else f"{multiple:.2f}"
 
 
 def table(results, names, workload):

@@ -70,6 +70,19 @@ class Cluster(unittest.TestCase):
         self.assertIn("Not clean: other, round 1: no answer", rows)
         self.assertEqual("| one, 3 nodes | 7 | 7 | 7 |", rows[-1])
 
+    def test_measures_stand_beside_their_aims(self):
+        measured = {"workload": "queue-1-1", "round": 1, "verified": True, **{fault: 0 for fault in report.FAULTS}}
+        ours = measured | {"broker": "postroad-cluster", "published_per_s": 2900.0, "publish_p999_ms": 1.0}
+        peer = measured | {"broker": "rabbitmq-cluster", "published_per_s": 1000.0, "publish_p999_ms": 4.0}
+        load = [workloads.BY_NAME["queue-1-1"]]
+        names = ["postroad-cluster", "rabbitmq-cluster"]
+        rows = cluster.table_of_aims([ours, peer], names, load).splitlines()
+        self.assertTrue(rows[0].startswith("| to rabbitmq-cluster | rate: at least 3 | processor time: at most 0.33 |"), rows[0])
+        self.assertEqual(["| queue-1-1, postroad-cluster | 2.90 | - | **0.25** |"], rows[2:])
+        ours["published_per_s"] = 3000.0
+        rows = cluster.table_of_aims([ours, peer], names, load).splitlines()
+        self.assertEqual(["| queue-1-1, postroad-cluster | **3.00** | - | **0.25** |"], rows[2:])
+
 
 if __name__ == "__main__":
     unittest.main()
