@@ -12,7 +12,7 @@ use postroad_cluster::{Purpose, Term};
 use postroad_journal::Keys;
 use postroad_routing::FIRST_STORE;
 
-use crate::runtime::cluster::copy::{Fetched, Fetcher, Progress, announce};
+use crate::runtime::cluster::copy::{Fetched, Fetcher, Least, Progress, announce};
 use crate::runtime::cluster::joining::Membership;
 use crate::runtime::cluster::peers::Shared;
 
@@ -125,6 +125,7 @@ impl Filling {
     /// use.
     fn fill(&self, empty_from: Option<Term>) -> anyhow::Result<()> {
         let mut failure = anyhow::anyhow!("no other node is known");
+        let least = self.fetcher.round(empty_from.unwrap_or_default());
         for peer in self.shared.peers().all().iter() {
             let (wire, introduced) = match self.shared.connect(peer, Purpose::Copy) {
                 Ok(connected) => connected,
@@ -136,8 +137,8 @@ impl Filling {
             let (of, former) =
                 ((&wire, introduced.name()), empty_from.is_some() && self.fetcher.has_former());
             let fetched = match former {
-                true => self.fetcher.take_former(of),
-                false => self.fetcher.fetch(of, empty_from.unwrap_or_default(), &self.copies.progress),
+                true => self.fetcher.take_former(of, least),
+                false => self.fetcher.fetch(of, least, &self.copies.progress),
             };
             let copy = match fetched {
                 Ok(copy) => copy,
@@ -148,15 +149,14 @@ impl Filling {
             };
             // The author may remove its files.
             let _ = wire.write_frame(&[]);
-            return self.hand_over(copy, empty_from);
+            return self.hand_over(copy, least, empty_from.is_some());
         }
         Err(failure)
     }
 
-    fn hand_over(&self, copy: Fetched, empty_from: Option<Term>) -> anyhow::Result<()> {
-        self.fetcher.check_term(copy.term, empty_from.unwrap_or_default())?;
+    fn hand_over(&self, copy: Fetched, least: Least, new_vote: bool) -> anyhow::Result<()> {
+        self.fetcher.check_term(copy.term, least)?;
         let (refusal, refused) = sync_channel(1);
-        let new_vote = empty_from.is_some();
         if self.arrivals.send(Arrived { copy, data: self.data.clone(), new_vote, refusal }).is_err() {
             bail!("the journal thread has ended");
         }

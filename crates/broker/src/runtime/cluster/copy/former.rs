@@ -21,7 +21,7 @@ use postroad_journal::{Journal, JournalFile, Options, RealDisk};
 use postroad_store::new_identity;
 use serde::{Deserialize, Serialize};
 
-use super::incoming::PATIENCE;
+use super::incoming::{Least, PATIENCE};
 use super::{
     Answer, Fetched, Fetcher, ListedMembers, MANIFEST_BYTES_MAX, Manifest, Request, VERSION, malformed,
 };
@@ -85,12 +85,14 @@ impl Fetcher {
         self.attempts.load(Ordering::Relaxed) < ATTEMPTS_MAX && self.former().is_dir()
     }
 
-    /// Makes a store of the part of the former one that the leader has, too.
+    /// Makes a store of the part of the former one that the leader has, too, in this term or a later
+    /// one.
     ///
     /// # Errors
-    /// The peer does not lead, or the former store is of no use: a whole copy is needed.
-    pub fn take_former(&self, wire: (&Wire, &str)) -> anyhow::Result<Fetched> {
-        let taken = self.try_former(wire);
+    /// The peer does not lead, or leads in an earlier term, or the former store is of no use: a whole
+    /// copy is needed.
+    pub fn take_former(&self, wire: (&Wire, &str), least: Least) -> anyhow::Result<Fetched> {
+        let taken = self.try_former(wire, least);
         if let Err(error) = &taken {
             self.discard();
             let failed = self.attempts.fetch_add(1, Ordering::Relaxed) + 1;
@@ -106,14 +108,16 @@ impl Fetcher {
         taken
     }
 
-    fn try_former(&self, (wire, from): (&Wire, &str)) -> anyhow::Result<Fetched> {
+    fn try_former(&self, (wire, from): (&Wire, &str), least: Least) -> anyhow::Result<Fetched> {
         wire.expect_within(PATIENCE)?;
         self.discard();
         link_files(&self.former(), &self.directory)?;
         let mut log = self.open_log()?;
         let end = log.last();
         let log_terms = LogTerms::of(&log.runs(), end);
-        let request = Request { version: VERSION, log: Some(log_terms), ..Request::default() };
+        let least_asked = least.asked();
+        let request =
+            Request { version: VERSION, log: Some(log_terms), least: least_asked, ..Request::default() };
         wire.write_frame(&serde_json::to_vec(&request)?)?;
         let shared = match serde_json::from_slice(&wire.read_frame(MANIFEST_BYTES_MAX)?)? {
             Answer::Shared(shared) => *shared,
@@ -123,6 +127,7 @@ impl Fetcher {
         if shared.version != VERSION || shared.members.members().is_none() {
             bail!(malformed("the shared log"));
         }
+        self.check_term(Term(shared.term), least)?;
         let fork = EntryId { index: Index(shared.last.0), term: Term(shared.last.1) };
         if fork == EntryId::default() {
             return Err(NoUse("the leader's log does not begin before the logs parted").into());

@@ -59,8 +59,23 @@ pub struct Fetcher {
     pub(super) is_further: bool,
     /// How often a former store was of no use.
     pub(super) attempts: AtomicU32,
-    /// The last copy was of a term that is too early.
+    /// The last copy that was offered was of a term that is too early.
     is_too_early: AtomicBool,
+}
+
+/// The least term of a copy that is of use.
+#[derive(Clone, Copy, Debug)]
+pub struct Least {
+    term: Term,
+    /// Whether nodes that are asked are told.
+    is_told: bool,
+}
+
+impl Least {
+    /// As a request has it.
+    pub(super) fn asked(self) -> Option<u64> {
+        self.is_told.then_some(self.term.0)
+    }
 }
 
 impl Fetcher {
@@ -81,13 +96,19 @@ impl Fetcher {
     ///
     /// # Errors
     /// It is of an earlier term: its author was deposed, another node campaigns, or this one did in
-    /// vain. The next request tells the leader which term is needed.
-    pub fn check_term(&self, term: Term, least: Term) -> anyhow::Result<()> {
+    /// vain. All nodes that are asked next are told which term is needed.
+    pub fn check_term(&self, term: Term, Least { term: least, .. }: Least) -> anyhow::Result<()> {
         if term < least {
             self.is_too_early.store(true, Ordering::Relaxed);
             bail!("the copy is of term {}, and another node has seen term {}", term.0, least.0);
         }
         Ok(())
+    }
+
+    /// Which copies are of use in the next round, in which all nodes are asked. They are told if the
+    /// last round found one that is too early.
+    pub fn round(&self, term: Term) -> Least {
+        Least { term, is_told: self.is_too_early.swap(false, Ordering::Relaxed) }
     }
 
     /// Removes the files of a copy that is not needed any more.
@@ -103,7 +124,7 @@ impl Fetcher {
     pub fn fetch(
         &self,
         (wire, from): (&Wire, &str),
-        least: Term,
+        least: Least,
         progress: &Progress,
     ) -> anyhow::Result<Fetched> {
         wire.expect_within(PATIENCE)?;
@@ -114,7 +135,7 @@ impl Fetcher {
             version: VERSION,
             copy: copy.clone(),
             have: have.clone(),
-            least: self.is_too_early.swap(false, Ordering::Relaxed).then_some(least.0),
+            least: least.asked(),
             log: None,
         };
         wire.write_frame(&serde_json::to_vec(&request)?)?;

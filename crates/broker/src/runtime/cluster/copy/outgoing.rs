@@ -95,14 +95,14 @@ impl Outgoing {
         wire.write_within(PATIENCE)?;
         let request = wire.read_frame(MANIFEST_BYTES_MAX)?;
         let request: Request = serde_json::from_slice(&request).context("malformed request for a copy")?;
-        if let Some(log) = &request.log {
-            return self.answer_former(wire, to, log);
-        }
         let term = self.door.get().and_then(JournalDoor::leads);
         if let Some((least, term)) = request.least.zip(term).filter(|(least, term)| term.0 < *least) {
             self.is_outdated.store(true, Ordering::Release);
             let reason = format!("it leads in term {}, hands over, and term {least} is needed", term.0);
             return refuse(wire, &reason);
+        }
+        if let Some(log) = &request.log {
+            return self.answer_former(wire, to, log);
         }
         let mut held = match self.held.try_lock() {
             Ok(held) => held,

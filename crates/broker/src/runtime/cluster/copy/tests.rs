@@ -100,7 +100,7 @@ fn fetch(
     let (node, leader) = wires();
     let (home, manifest) = (home.to_owned(), manifest.clone());
     let sends = std::thread::spawn(move || send(&leader, &home, &manifest, chunks_max, damages));
-    let fetched = fetcher.fetch((&node, "b"), Term(0), &Progress::default());
+    let fetched = fetcher.fetch((&node, "b"), fetcher.round(Term(0)), &Progress::default());
     (fetched, sends.join().unwrap())
 }
 
@@ -134,33 +134,70 @@ fn a_copy_is_resumed_after_a_lost_connection_and_installed_at_the_next_start() {
     assert!(!node.path().join("incoming").exists());
 }
 
+/// Answers one request. Returns the term that it asked for.
+fn answer_once(wire: &Wire, answer: &Answer) -> Option<u64> {
+    let request: Request = serde_json::from_slice(&wire.read_frame(MANIFEST_BYTES_MAX).unwrap()).unwrap();
+    wire.write_frame(&serde_json::to_vec(answer).unwrap()).unwrap();
+    request.least
+}
+
 #[test]
-fn a_copy_of_an_earlier_term_is_not_received_and_the_leader_is_told_which_is_needed() {
+fn a_copy_of_an_earlier_term_is_not_received_and_all_nodes_are_told_which_is_needed() {
     let (leader, node) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (manifest, _) = author(leader.path());
     let fetcher = Fetcher::new(node.path(), Keys::default(), false);
+    let mut least = fetcher.round(Term(8));
+    let offers = Answer::Manifest(Box::new(manifest.clone()));
+    let follows = Answer::Refused("it does not lead".to_owned());
+    let leads = Answer::Refused("it hands over".to_owned());
+    let too_early = "the copy is of term 7, and another node has seen term 8";
+    for (case, asked, answer, refused) in [
+        ("the first round", None, &offers, too_early),
+        ("the second, of a follower", Some(8), &follows, "it does not lead"),
+        ("the second, of the leader", Some(8), &leads, "it hands over"),
+        ("the third", None, &follows, "it does not lead"),
+    ] {
+        if !case.ends_with("the leader") {
+            least = fetcher.round(Term(8));
+        }
+        let (node, leader_end) = wires();
+        let fetched = std::thread::scope(|scope| {
+            let answers = scope.spawn(|| answer_once(&leader_end, answer));
+            let fetched = fetcher.fetch((&node, "b"), least, &Progress::default());
+            assert_eq!(answers.join().unwrap(), asked, "case: {case}");
+            fetched
+        });
+        assert_eq!(fetched.err().map(|error| error.to_string()).as_deref(), Some(refused), "case: {case}");
+    }
+    let (node, leader_end) = wires();
+    std::thread::scope(|scope| {
+        scope.spawn(|| send(&leader_end, leader.path(), &manifest, usize::MAX, false));
+        fetcher.fetch((&node, "b"), fetcher.round(Term(7)), &Progress::default()).unwrap();
+    });
+}
+
+#[test]
+fn a_former_store_is_not_used_by_a_leader_of_an_earlier_term() {
+    let node = tempfile::tempdir().unwrap();
+    let former = node.path().join("former");
+    std::fs::create_dir(&former).unwrap();
+    let (manifest, _) = author(&former);
+    let fetcher = Fetcher::new(node.path(), Keys::default(), false);
+    let Manifest { version, term, last, layout, members, .. } = manifest;
+    let offers = Answer::Shared(Box::new(former::SharedLog { version, term, last, layout, members }));
     for (least, asked, refused) in [
         (8, None, Some("the copy is of term 7, and another node has seen term 8")),
-        (8, Some(8), Some("it hands over")),
+        (8, Some(8), Some("the copy is of term 7, and another node has seen term 8")),
+        (7, Some(7), None),
         (7, None, None),
     ] {
         let (node, leader_end) = wires();
-        let (home, manifest) = (leader.path().to_owned(), manifest.clone());
-        let answers = std::thread::spawn(move || {
-            if asked.is_none() {
-                send(&leader_end, &home, &manifest, usize::MAX, false);
-                return None;
-            }
-            let request = leader_end.read_frame(MANIFEST_BYTES_MAX).unwrap();
-            let request: Request = serde_json::from_slice(&request).unwrap();
-            let answer = Answer::Refused("it hands over".to_owned());
-            leader_end.write_frame(&serde_json::to_vec(&answer).unwrap()).unwrap();
-            request.least
+        std::thread::scope(|scope| {
+            let answers = scope.spawn(|| answer_once(&leader_end, &offers));
+            let taken = fetcher.take_former((&node, "b"), fetcher.round(Term(least)));
+            assert_eq!(answers.join().unwrap(), asked);
+            assert_eq!(taken.err().map(|error| error.to_string()).as_deref(), refused);
         });
-        let fetched = fetcher.fetch((&node, "b"), Term(least), &Progress::default());
-        drop(node);
-        assert_eq!(answers.join().unwrap(), asked);
-        assert_eq!(fetched.err().map(|error| error.to_string()).as_deref(), refused);
     }
 }
 
