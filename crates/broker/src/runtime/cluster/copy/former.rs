@@ -85,12 +85,11 @@ impl Fetcher {
         self.attempts.load(Ordering::Relaxed) < ATTEMPTS_MAX && self.former().is_dir()
     }
 
-    /// Makes a store of the part of the former one that the leader has, too, in this term or a later
-    /// one.
+    /// Makes a store of the part of the former one that the leader has, too.
     ///
     /// # Errors
-    /// The peer does not lead, or leads in an earlier term, or the former store is of no use: a whole
-    /// copy is needed.
+    /// The peer does not lead, or leads in a term that is too early, or the former store is of no
+    /// use: a whole copy is needed.
     pub fn take_former(&self, wire: (&Wire, &str), least: Least) -> anyhow::Result<Fetched> {
         let taken = self.try_former(wire, least);
         if let Err(error) = &taken {
