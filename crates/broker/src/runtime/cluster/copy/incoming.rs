@@ -105,8 +105,8 @@ impl Fetcher {
         Ok(())
     }
 
-    /// Which copies are of use in the next round, in which all nodes are asked. They are told if the
-    /// last round found one that is too early.
+    /// Which copies are of use in the next round, in which all nodes are asked. They are told if
+    /// the last round found one that is too early.
     pub fn round(&self, term: Term) -> Least {
         Least { term, is_told: self.is_too_early.swap(false, Ordering::Relaxed) }
     }
