@@ -1,5 +1,6 @@
 //! `postroad ctl cluster`: the nodes of a cluster, and orders to them.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
@@ -153,13 +154,13 @@ pub fn run(ClusterArguments { order, broker, json }: &ClusterArguments) -> anyho
                 true => (format!("{node} mirrors the store"), mirrors),
                 false => (format!("{node} votes"), votes),
             };
-            watch(broker, began, (&done, node), |state| is_done(state, node) && are_complete(state))
+            watch(broker, began, (&done, &[node]), |state| is_done(state, node) && are_complete(state))
         }
         Some(ClusterOrder::Promote(PromoteArguments { node, force, broker })) => {
             let (began, order) = (Instant::now(), json!({ "node": node, "force": force }));
             let begun = request(broker, Method::Post, "/api/v1/cluster/promote", Some(&order))?;
             print_absent(&begun)?;
-            watch(broker, began, (&format!("{node} leads"), node), |state| {
+            watch(broker, began, (&format!("{node} leads"), &[node]), |state| {
                 let leads = |store: &Value| store["leader"] == **node;
                 state["leader"] == **node
                     && state["serves"] == Value::Bool(true)
@@ -169,7 +170,7 @@ pub fn run(ClusterArguments { order, broker, json }: &ClusterArguments) -> anyho
         Some(ClusterOrder::Leave(MemberArguments { node, broker })) => {
             let began = Instant::now();
             request(broker, Method::Post, "/api/v1/cluster/leave", Some(&json!({ "node": node })))?;
-            watch(broker, began, (&format!("{node} has left"), node), |state| is_gone(state, node))
+            watch(broker, began, (&format!("{node} has left"), &[node]), |state| is_gone(state, node))
         }
         Some(ClusterOrder::Replace(ReplaceArguments { old, new, force, broker })) => {
             let (began, order) = (Instant::now(), json!({ "old": old, "new": new, "force": force }));
@@ -177,7 +178,7 @@ pub fn run(ClusterArguments { order, broker, json }: &ClusterArguments) -> anyho
             let done = format!("{new} votes in place of {old}");
             let replaced =
                 |state: &Value| votes(state, new) && row(state, old).is_none() && are_complete(state);
-            watch(broker, began, (&done, new), replaced)
+            watch(broker, began, (&done, &[old, new]), replaced)
         }
     }
 }
@@ -242,14 +243,56 @@ fn is_gone(state: &Value, node: &str) -> bool {
     state["items"].is_array() && (is_itself || row(state, node).is_none())
 }
 
-/// Waits until the state is as it should be, and says so; or how far the node has come.
+/// Why members wait for a step of a leader, by node. The leaders of other stores than those of the
+/// asked node are asked themselves, if something is to be done there.
+fn all_waits(broker: &BrokerArguments, state: &Value) -> BTreeMap<String, String> {
+    let mut heard = vec![state.clone()];
+    for store in stores(state).iter().filter(|store| is_here(store) && store["members"] != "complete") {
+        let has_said = |node: &Value| heard.iter().any(|state| state["node"] == *node);
+        let number = store["store"].as_u64().and_then(|number| u16::try_from(number).ok());
+        if store["leader"].is_string() && !has_said(&store["leader"]) && number.is_some() {
+            let other = request(&broker.of_store(number), Method::Get, STATE, None);
+            heard.extend(other.ok().filter(|other| !has_said(&other["node"])));
+        }
+    }
+    joined_waits(&heard)
+}
+
+/// The reasons that nodes give in their states, by the node that waits.
+fn joined_waits(states: &[Value]) -> BTreeMap<String, String> {
+    let mut waits: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    for row in states.iter().filter_map(|state| state["items"].as_array()).flatten() {
+        if let Some(reason) = row["waits"].as_str().filter(|reason| !reason.is_empty()) {
+            waits.entry(text(&row["node"]).to_owned()).or_default().push(reason);
+        }
+    }
+    waits.into_iter().map(|(node, reasons)| (node, reasons.join("; "))).collect()
+}
+
+/// How far the change has come that these nodes are part of, the last of which is the one to watch.
+fn progress(state: &Value, nodes: &[&str], waits: &BTreeMap<String, String>) -> String {
+    let watched = nodes.last().and_then(|node| row(state, node));
+    let mut said = watched
+        .map_or_else(String::new, |row| format!(" It is a {}: {}.", text(&row["role"]), text(&row["state"])));
+    said.push_str(&unfinished(state));
+    let reasons = nodes.iter().filter_map(|node| Some((node, waits.get(*node)?)));
+    let reasons: Vec<String> = reasons.map(|(node, reason)| format!(" {node} waits: {reason}.")).collect();
+    match state["leader"].as_str().filter(|leader| state["node"] != **leader && stores(state).is_empty()) {
+        Some(leader) if reasons.is_empty() => said.push_str(&format!(" {leader} leads, and knows why.")),
+        _ => said.extend(reasons),
+    }
+    said
+}
+
+/// Waits until the state is as it should be, and says so; or how far it has come, and why not
+/// further.
 fn watch(
     broker: &BrokerArguments,
     began: Instant,
-    (done, node): (&str, &str),
+    (done, nodes): (&str, &[&str]),
     is_done: impl Fn(&Value) -> bool,
 ) -> anyhow::Result<()> {
-    let mut said = String::new();
+    let mut last = Value::Null;
     let mut out = std::io::stdout().lock();
     while began.elapsed() < WATCHED_FOR {
         // A leader that hands over does not answer for a moment.
@@ -258,14 +301,12 @@ fn watch(
                 let millis = began.elapsed().as_millis();
                 return writeln!(out, "{done} after {millis} ms").context("cannot write to standard output");
             }
-            said = row(&state, node).map_or_else(String::new, |row| {
-                format!(" It is a {}: {}.", text(&row["role"]), text(&row["state"]))
-            });
-            said.push_str(&unfinished(&state));
+            last = state;
         }
         std::thread::sleep(WATCH_EVERY);
     }
     let seconds = WATCHED_FOR.as_secs();
+    let said = progress(&last, nodes, &all_waits(broker, &last));
     writeln!(
         out,
         "the order was taken and is carried out, but not finished after {seconds} s.{said} `postroad ctl cluster` \
@@ -310,6 +351,11 @@ fn print_faults(rows: &[Value], out: &mut impl Write) -> std::io::Result<()> {
     Ok(())
 }
 
+/// Prints why members wait for a step of a leader.
+fn print_waits(waits: &BTreeMap<String, String>, out: &mut impl Write) -> std::io::Result<()> {
+    waits.iter().try_for_each(|(node, reason)| writeln!(out, "node {node} waits: {reason}"))
+}
+
 /// Prints who leads, and a row for each node.
 fn print_cluster(broker: &BrokerArguments, json: bool) -> anyhow::Result<()> {
     let answer = request(broker, Method::Get, "/api/v1/cluster", None)?;
@@ -345,6 +391,59 @@ fn print_cluster(broker: &BrokerArguments, json: bool) -> anyhow::Result<()> {
             stores => Table::new(STORES).print(stores, &mut out),
         })
         .and_then(|()| print_faults(rows, &mut out))
+        .and_then(|()| print_waits(&all_waits(broker, &answer), &mut out))
     };
     printed.context("cannot write to standard output")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_order_that_is_not_finished_says_how_far_it_is_and_why_not_further() {
+        let row = |node: &str, waits: &str| json!({ "node": node, "role": "follower", "state": "connected", "waits": waits });
+        let state = |node: &str, stores: Value, items: &[Value]| json!({ "node": node, "leader": "n1", "stores": stores, "items": items });
+        let open =
+            json!([{ "store": 2, "here": true, "leader": "n2", "members": "n3 has still to leave it" }]);
+        let (one, far) = (json!([]), "n4, which replaces it, is not reached");
+        for (case, states, nodes, want) in [
+            (
+                "the leader knows",
+                vec![state("n1", one.clone(), &[row("n3", far), row("n4", "")])],
+                &["n3", "n4"][..],
+                " It is a follower: connected. n3 waits: n4, which replaces it, is not reached.",
+            ),
+            (
+                "of another node nothing is said",
+                vec![state("n1", one.clone(), &[row("n2", ""), row("n3", far)])],
+                &["n2"],
+                " It is a follower: connected.",
+            ),
+            ("it is gone", vec![state("n1", one.clone(), &[])], &["n3"], ""),
+            (
+                "a node that follows",
+                vec![state("n2", one, &[row("n3", "")])],
+                &["n3"],
+                " It is a follower: connected. n1 leads, and knows why.",
+            ),
+            (
+                "the leaders of several stores",
+                vec![
+                    state("n1", open, &[row("n3", "store 1: it is still a member of store 2")]),
+                    state(
+                        "n2",
+                        Value::Null,
+                        &[row("n3", "store 2: without it 1 of 2 votes reached, 2 needed")],
+                    ),
+                ],
+                &["n3"],
+                " It is a follower: connected. Store 2: n3 has still to leave it. n3 waits: store 1: it is still a \
+                 member of store 2; store 2: without it 1 of 2 votes reached, 2 needed.",
+            ),
+            ("no state was read", vec![Value::Null], &["n3"], ""),
+        ] {
+            assert_eq!(progress(&states[0], nodes, &joined_waits(&states)), want, "case: {case}");
+        }
+    }
 }

@@ -42,6 +42,7 @@ mod steward;
 mod store_members;
 mod store_part;
 mod view;
+mod waits;
 mod wire;
 
 use std::net::{SocketAddr, ToSocketAddrs};

@@ -24,6 +24,7 @@ use crate::runtime::cluster::mirrored_stores::mirrored_stores;
 use crate::runtime::cluster::newcomer::Asker;
 use crate::runtime::cluster::steward::Group;
 use crate::runtime::cluster::view::ClusterView;
+use crate::runtime::cluster::waits::Votes;
 use crate::runtime::journal::JournalDoor;
 
 /// A node that lags by more entries is not made the leader: clients would wait while it gets them.
@@ -420,14 +421,15 @@ fn may_go(view: &ClusterView, node: NodeId, name: &str) -> Result<(), Refused> {
         last: Default::default(),
         stored: &[],
         reached: &reached,
+        damaged: &[],
         elsewhere: &[],
         common_level: None,
     };
-    let (votes, needed) = group.votes_without(node);
-    if votes < needed {
-        let others = members.voters.len() - 1;
+    let votes = group.votes_without(node);
+    if !votes.suffice() {
+        let Votes { reached, all, needed } = votes;
         return conflict(format!(
-            "without {name}, {votes} of the other {others} nodes with a vote is reached, and {needed} are needed: \
+            "without {name}, {reached} of the other {all} nodes with a vote is reached, and {needed} are needed: \
              nothing would be confirmed any more"
         ));
     }

@@ -25,7 +25,8 @@ use crate::runtime::cluster::restart::restart;
 use crate::runtime::cluster::space;
 use crate::runtime::cluster::steward::{Group, Step};
 use crate::runtime::cluster::store_members::next_change;
-use crate::runtime::cluster::view::{Shown, Successor};
+use crate::runtime::cluster::view::{NodeStatus, Successor};
+use crate::runtime::cluster::waits::Wait;
 use crate::runtime::ticks_ms;
 
 /// A leader is replaced after 10 to 20 of these without a word of it.
@@ -55,7 +56,7 @@ pub struct Participant {
     tick_at: Instant,
     /// Those that follow; `None` while cores have them, as this node leads, or did a moment ago.
     partitions: Option<BTreeMap<PartitionId, Partition>>,
-    status: watch::Sender<Option<Shown>>,
+    status: watch::Sender<Option<NodeStatus>>,
     /// The term in which this node leads, once everything before it is committed.
     leading: watch::Sender<Option<Term>>,
     leader: Option<NodeId>,
@@ -67,6 +68,8 @@ pub struct Participant {
     untold_ticks: u32,
     /// The node that is to lead in place of this one, once clients have finished.
     successor: Option<Successor>,
+    /// The members that wait for a step of this leader, and why.
+    waits: Vec<(NodeId, Wait)>,
     /// The term of this leader that is too early for a node which has to be filled.
     outdated: Option<Term>,
     /// Turns of nodes that leave damaged stores, while this one leads.
@@ -81,7 +84,7 @@ impl Participant {
         shared: Arc<Shared>,
         (copies, arrivals): (Arc<Copies>, Receiver<Arrived>),
         partitions: BTreeMap<PartitionId, Partition>,
-        (status, leading): (watch::Sender<Option<Shown>>, watch::Sender<Option<Term>>),
+        (status, leading): (watch::Sender<Option<NodeStatus>>, watch::Sender<Option<Term>>),
     ) -> Participant {
         Participant {
             incoming,
@@ -100,6 +103,7 @@ impl Participant {
             handed_over_at: None,
             untold_ticks: 0,
             successor: None,
+            waits: Vec::new(),
             outdated: None,
             leave_turns: None,
             ends: false,
@@ -341,6 +345,7 @@ impl Participant {
     /// Takes the next step of a change of members, if this node leads and one is under way. Returns
     /// the node that is to lead in place of this one, if this one is to be removed.
     fn see_to_members(&mut self, writer: &mut LogWriter<RealDisk>) -> Option<Successor> {
+        self.waits.clear();
         let replica = writer.replica().filter(|replica| replica.leads_now().is_some())?;
         let members = replica.members();
         let part = self.shared.part();
@@ -363,20 +368,21 @@ impl Participant {
         }
         let (status, reached) = (replica.status(), self.shared.peers().reached());
         let (own, elsewhere) = (self.shared.own(), part.kept_elsewhere());
+        let damaged = self.shared.peers().damaged();
         let group = Group {
             own,
             members,
             last: status.group.last,
             stored: &status.stored,
             reached: &reached,
+            damaged: &damaged,
             elsewhere: &elsewhere,
             common_level,
         };
         let step = group.next_step();
+        self.waits = group.waits();
         // Of several stores none gets more than its share.
-        let damaged = self.shared.peers().damaged();
-        let heirs = group.heirs().into_iter().filter(|node| !damaged.contains(node));
-        let heir = heirs.min_by_key(|node| part.led_by(*node));
+        let heir = group.heirs().into_iter().min_by_key(|node| part.led_by(*node));
         // Refused while the one before is under way: the next tick tries again.
         if let Some(Step::Change(change)) = step
             && writer.leadership().change_members(change, &self.shared.names()).is_ok()
@@ -458,8 +464,15 @@ impl Participant {
             }
             self.leader = leader.or(self.leader);
             let (serves, elections, commits) = (now.1, self.elections, self.commits.latency());
-            let successor = self.successor;
-            self.status.send_replace(Some(Shown { replica, serves, elections, commits, successor }));
+            let (successor, waits) = (self.successor, self.waits.clone());
+            self.status.send_replace(Some(NodeStatus {
+                replica,
+                serves,
+                elections,
+                commits,
+                successor,
+                waits,
+            }));
         }
     }
 

@@ -1,12 +1,14 @@
 //! What a leader does by itself about the members: a learner that has caught up gets its vote, and
 //! the node that it replaces is removed first; one that led when it was to leave is removed; the
 //! level rises once all nodes speak the next. With several stores the first one keeps a node until
-//! the others have removed it.
+//! the others have removed it. Why a step has to wait follows from the same conditions.
 //!
 //! Everything follows from the list of members, so that the next leader goes on where this one
 //! ended. Never here: sockets, the order in which changes become durable (crates/cluster).
 
 use postroad_cluster::{Index, Level, MemberChange, Members, NodeId};
+
+use crate::runtime::cluster::waits::{Lack, Votes, Wait};
 
 /// A learner that lags by more entries does not get its vote yet: commits would wait for it.
 pub const CAUGHT_UP: u64 = 100;
@@ -24,8 +26,10 @@ pub struct Group<'a> {
     pub stored: &'a [(NodeId, Index)],
     /// The other nodes with a connection.
     pub reached: &'a [NodeId],
-    /// Members of other stores: those leave there first.
-    pub elsewhere: &'a [NodeId],
+    /// The other nodes that say that their stores are damaged: none of them is to lead.
+    pub damaged: &'a [NodeId],
+    /// Members of other stores, with these: they leave there first.
+    pub elsewhere: &'a [(u16, NodeId)],
     /// The highest level that all members speak; `None` while that is not known of one.
     pub common_level: Option<Level>,
 }
@@ -39,10 +43,31 @@ pub enum Step {
     HandOver,
 }
 
+/// The next step about a member, or why it has to wait.
+type Task = (NodeId, Result<Step, Wait>);
+
 impl Group<'_> {
     /// The next step, if there is anything to do.
     pub fn next_step(&self) -> Option<Step> {
-        self.removes_a_retired().or_else(|| self.sees_to_a_learner()).or_else(|| self.raises_the_level())
+        self.tasks().find_map(|(_, step)| step.ok()).or_else(|| self.raises_the_level())
+    }
+
+    /// The members that are still there, or do not vote yet, and why.
+    pub fn waits(&self) -> Vec<(NodeId, Wait)> {
+        let wait = |(node, step)| match step {
+            Err(wait) => Some((node, wait)),
+            Ok(Step::HandOver) => Some((node, Wait::HandsOver)),
+            Ok(Step::Change(_)) => None,
+        };
+        self.tasks().filter_map(wait).collect()
+    }
+
+    /// What is to happen to members, in the order of the steps.
+    fn tasks(&self) -> impl Iterator<Item = Task> {
+        let retires = |node: &NodeId| self.members.record(*node).is_some_and(|record| record.retires);
+        let retired = self.members.all().into_iter().filter(retires).map(|node| (node, self.goes(node)));
+        let learners = self.members.learners.iter().filter(|learner| !self.members.is_mirror(**learner));
+        retired.chain(learners.map(|learner| self.learns(*learner)))
     }
 
     fn raises_the_level(&self) -> Option<Step> {
@@ -51,64 +76,80 @@ impl Group<'_> {
         common.map(|_| Step::Change(MemberChange::Raise(next)))
     }
 
-    fn removes_a_retired(&self) -> Option<Step> {
-        let retires = |node: &NodeId| self.members.record(*node).is_some_and(|record| record.retires);
-        let retired = self.members.all().into_iter().filter(retires);
-        retired.filter_map(|node| self.goes(node)).next()
-    }
-
     /// A node is to go.
-    fn goes(&self, node: NodeId) -> Option<Step> {
+    fn goes(&self, node: NodeId) -> Result<Step, Wait> {
         if node == self.own {
-            return (!self.heirs().is_empty()).then_some(Step::HandOver);
+            let closest =
+                || self.candidates().filter_map(|node| Some((self.lacks_to_lead(node)?, node))).min();
+            return match self.heirs().is_empty() {
+                true => Err(Wait::NoHeir(closest().map(|(lack, node)| (node, lack)))),
+                false => Ok(Step::HandOver),
+            };
         }
-        let may_go = !self.elsewhere.contains(&node) && self.goes_on_without(node);
-        may_go.then_some(Step::Change(MemberChange::Remove(node)))
+        let elsewhere = self.elsewhere.iter().filter(|(_, member)| *member == node);
+        let stores: Vec<u16> = elsewhere.map(|(store, _)| *store).collect();
+        if !stores.is_empty() {
+            return Err(Wait::Elsewhere(stores));
+        }
+        let votes = self.votes_without(node);
+        match votes.suffice() {
+            true => Ok(Step::Change(MemberChange::Remove(node))),
+            false => Err(Wait::NoMajority(votes)),
+        }
     }
 
     /// The nodes that may lead in place of this one, those with most of the log first.
     pub fn heirs(&self) -> Vec<NodeId> {
-        let stays = |node: &NodeId| self.members.record(*node).is_none_or(|record| !record.retires);
-        let others = self.members.voters.iter().copied().filter(|voter| *voter != self.own);
         let mut heirs: Vec<NodeId> =
-            others.filter(|voter| stays(voter) && self.has_caught_up(*voter)).collect();
+            self.candidates().filter(|node| self.lacks_to_lead(*node).is_none()).collect();
         let stored = |node: &NodeId| self.stored.iter().find(|(of, _)| of == node).map(|(_, index)| *index);
         heirs.sort_by_key(|node| std::cmp::Reverse(stored(node)));
         heirs
     }
 
-    fn sees_to_a_learner(&self) -> Option<Step> {
-        let learners = self.members.learners.iter().filter(|learner| !self.members.is_mirror(**learner));
-        learners.filter(|learner| self.has_caught_up(**learner)).find_map(|learner| {
-            let replaces = self.members.record(*learner).and_then(|record| record.replaces);
-            match replaces.filter(|old| self.members.contains(*old)) {
-                // With the new node's vote first, both would be needed if the new one fails, too.
-                Some(old) => self.goes(old),
-                None => Some(Step::Change(MemberChange::Promote(*learner))),
-            }
-        })
+    /// The other nodes with a vote that stay.
+    fn candidates(&self) -> impl Iterator<Item = NodeId> {
+        let stays = |node: &NodeId| self.members.record(*node).is_none_or(|record| !record.retires);
+        self.members.voters.iter().copied().filter(|voter| *voter != self.own).filter(stays)
     }
 
-    fn has_caught_up(&self, node: NodeId) -> bool {
+    /// What a node lacks to lead in place of this one.
+    fn lacks_to_lead(&self, node: NodeId) -> Option<Lack> {
+        let is_whole = !self.reached.contains(&node) || !self.damaged.contains(&node);
+        if is_whole { self.lacks(node) } else { Some(Lack::WholeStore) }
+    }
+
+    /// A node gets its vote, or the one that it replaces goes first.
+    fn learns(&self, learner: NodeId) -> Task {
+        let replaces = self.members.record(learner).and_then(|record| record.replaces);
+        match (replaces.filter(|old| self.members.contains(*old)), self.lacks(learner)) {
+            (Some(old), Some(lack)) => (old, Err(Wait::Replaced(learner, lack))),
+            // With the new node's vote first, both would be needed if the new one fails, too.
+            (Some(old), None) => (old, self.goes(old)),
+            (None, Some(lack)) => (learner, Err(Wait::Learns(lack))),
+            (None, None) => (learner, Ok(Step::Change(MemberChange::Promote(learner)))),
+        }
+    }
+
+    /// What a node lacks to have caught up.
+    fn lacks(&self, node: NodeId) -> Option<Lack> {
+        if !self.reached.contains(&node) {
+            return Some(Lack::Connection);
+        }
         // A node that has stored nothing waits for a copy, however short the log is.
         let stored = self.stored.iter().find(|(of, index)| *of == node && Index::default() < *index);
-        let lag = stored.map(|(_, index)| self.last.0.saturating_sub(index.0));
-        self.reached.contains(&node) && lag.is_some_and(|lag| lag <= CAUGHT_UP)
+        let Some((_, stored)) = stored else { return Some(Lack::Copy) };
+        let lag = self.last.0.saturating_sub(stored.0);
+        (CAUGHT_UP < lag).then_some(Lack::Entries(lag, CAUGHT_UP))
     }
 
-    /// Whether the others are a majority of themselves once a node is removed.
-    fn goes_on_without(&self, node: NodeId) -> bool {
-        let (reached, needed) = self.votes_without(node);
-        needed <= reached
-    }
-
-    /// Votes that are reached once a node is removed, and those without which nothing is committed.
-    pub fn votes_without(&self, node: NodeId) -> (usize, usize) {
+    /// The votes of the others once a node is removed.
+    pub fn votes_without(&self, node: NodeId) -> Votes {
         let voters = self.members.voters.iter().filter(|voter| **voter != node);
         let is_reached = |voter: &NodeId| *voter == self.own || self.reached.contains(voter);
         let (all, reached) =
             voters.fold((0, 0), |(all, reached), voter| (all + 1, reached + usize::from(is_reached(voter))));
-        (reached, all / 2 + 1)
+        Votes { reached, all, needed: all / 2 + 1 }
     }
 }
 
@@ -165,6 +206,7 @@ mod tests {
                 last: Index(500),
                 stored: &stored,
                 reached: &reached,
+                damaged: &[],
                 elsewhere: &[],
                 common_level: None,
             };
@@ -183,6 +225,7 @@ mod tests {
                 last: Index(50),
                 stored: &[(node(4), Index(stored))],
                 reached: &[node(4)],
+                damaged: &[],
                 elsewhere: &[],
                 common_level: None,
             };
@@ -200,7 +243,8 @@ mod tests {
             ("a replaced one", with_learner(3), vec![3], None),
             ("the leader", retired(1), vec![1], Some(Step::HandOver)),
         ] {
-            let elsewhere: Vec<NodeId> = elsewhere.into_iter().map(node).collect();
+            let elsewhere: Vec<(u16, NodeId)> =
+                elsewhere.into_iter().map(|number| (2, node(number))).collect();
             let reached = [2, 3, 4].map(node);
             let group = Group {
                 own: node(1),
@@ -208,6 +252,7 @@ mod tests {
                 last: Index(500),
                 stored: &reached.map(|node| (node, Index(500))),
                 reached: &reached,
+                damaged: &[],
                 elsewhere: &elsewhere,
                 common_level: None,
             };
@@ -216,13 +261,156 @@ mod tests {
     }
 
     #[test]
+    fn a_step_that_has_to_wait_says_why() {
+        use Lack::{Connection, Copy, Entries, WholeStore};
+        let three = || Members::first([1, 2, 3].map(node));
+        let retired = |gone: &[u64]| {
+            gone.iter()
+                .fold(three(), |members, gone| members.after(MemberChange::Retire(node(*gone))).unwrap())
+        };
+        let no_majority = |reached, all, needed| Wait::NoMajority(Votes { reached, all, needed });
+        for (case, members, stored, reached, damaged, elsewhere, want) in [
+            ("nothing is to do", three(), [500, 500, 0], &[2, 3][..], &[][..], &[][..], vec![]),
+            ("a vote that is to come", with_learner(0), [500, 500, 500], &[4], &[], &[], vec![]),
+            ("it goes now", retired(&[3]), [500, 500, 0], &[2, 3], &[], &[], vec![]),
+            ("too few", retired(&[3]), [500, 500, 0], &[3], &[], &[], vec![(3, no_majority(1, 2, 2))]),
+            (
+                "elsewhere",
+                retired(&[3]),
+                [500, 500, 0],
+                &[2, 3],
+                &[],
+                &[(2, 3), (3, 1), (4, 3)],
+                vec![(3, Wait::Elsewhere(vec![2, 4]))],
+            ),
+            ("an heir", retired(&[1]), [500, 399, 0], &[2, 3], &[], &[], vec![(1, Wait::HandsOver)]),
+            (
+                "heirs that lag",
+                retired(&[1]),
+                [300, 399, 0],
+                &[2, 3],
+                &[],
+                &[],
+                vec![(1, Wait::NoHeir(Some((node(3), Entries(101, 100)))))],
+            ),
+            (
+                "one lags, one is away",
+                retired(&[1]),
+                [300, 500, 0],
+                &[2],
+                &[],
+                &[],
+                vec![(1, Wait::NoHeir(Some((node(2), Entries(200, 100)))))],
+            ),
+            (
+                "all are away, damaged or not",
+                retired(&[1]),
+                [500, 500, 0],
+                &[],
+                &[2],
+                &[],
+                vec![(1, Wait::NoHeir(Some((node(2), Connection))))],
+            ),
+            (
+                "one is damaged, one is away",
+                retired(&[1]),
+                [500, 500, 0],
+                &[3],
+                &[3],
+                &[],
+                vec![(1, Wait::NoHeir(Some((node(3), WholeStore))))],
+            ),
+            (
+                "one of two is damaged",
+                retired(&[1]),
+                [500; 3],
+                &[2, 3],
+                &[3],
+                &[],
+                vec![(1, Wait::HandsOver)],
+            ),
+            (
+                "all others go, too",
+                retired(&[1, 2, 3]),
+                [500, 500, 0],
+                &[],
+                &[],
+                &[],
+                vec![(1, Wait::NoHeir(None)), (2, no_majority(1, 2, 2)), (3, no_majority(1, 2, 2))],
+            ),
+            (
+                "learns",
+                with_learner(0),
+                [500, 500, 399],
+                &[4],
+                &[],
+                &[],
+                vec![(4, Wait::Learns(Entries(101, 100)))],
+            ),
+            ("a mirror", with_mirror(), [500, 500, 0], &[], &[], &[], vec![]),
+            (
+                "a copy",
+                with_learner(3),
+                [500, 500, 0],
+                &[4],
+                &[],
+                &[],
+                vec![(3, Wait::Replaced(node(4), Copy))],
+            ),
+            (
+                "away",
+                with_learner(3),
+                [500; 3],
+                &[2],
+                &[],
+                &[],
+                vec![(3, Wait::Replaced(node(4), Connection))],
+            ),
+            (
+                "replaced, and needed",
+                with_learner(3),
+                [500; 3],
+                &[4],
+                &[],
+                &[],
+                vec![(3, no_majority(1, 2, 2))],
+            ),
+        ] {
+            let nodes = |numbers: &[u64]| numbers.iter().copied().map(node).collect::<Vec<_>>();
+            let elsewhere: Vec<(u16, NodeId)> =
+                elsewhere.iter().map(|(store, it)| (*store, node(*it))).collect();
+            let group = Group {
+                own: node(1),
+                members: &members,
+                last: Index(500),
+                stored: &[
+                    (node(2), Index(stored[0])),
+                    (node(3), Index(stored[1])),
+                    (node(4), Index(stored[2])),
+                ],
+                reached: &nodes(reached),
+                damaged: &nodes(damaged),
+                elsewhere: &elsewhere,
+                common_level: None,
+            };
+            let want: Vec<(NodeId, Wait)> =
+                want.into_iter().map(|(number, wait)| (node(number), wait)).collect();
+            assert_eq!(group.waits(), want, "case: {case}");
+            let waits_alone = !want.is_empty() && want.iter().all(|(_, wait)| *wait != Wait::HandsOver);
+            assert!(!waits_alone || group.next_step().is_none(), "case: {case}: no step");
+        }
+    }
+
+    #[test]
     fn an_heir_has_a_vote_stays_and_has_most_of_the_log() {
         let members = Members::first([1, 2, 3, 4, 5].map(node)).after(MemberChange::Retire(node(2))).unwrap();
         let stored = [2, 3, 4, 5].map(|number| (node(number), Index(490 + number)));
-        for (case, reached, want) in [
-            ("all but the retired", vec![2, 3, 4, 5], vec![5, 4, 3]),
-            ("one is away", vec![2, 3, 4], vec![4, 3]),
+        for (case, reached, damaged, want) in [
+            ("all but the retired", vec![2, 3, 4, 5], vec![], vec![5, 4, 3]),
+            ("one is away", vec![2, 3, 4], vec![], vec![4, 3]),
+            ("one is damaged", vec![2, 3, 4, 5], vec![4], vec![5, 3]),
         ] {
+            let damaged: Vec<NodeId> = damaged.into_iter().map(node).collect();
             let reached: Vec<NodeId> = reached.into_iter().map(node).collect();
             let group = Group {
                 own: node(1),
@@ -230,6 +418,7 @@ mod tests {
                 last: Index(500),
                 stored: &stored,
                 reached: &reached,
+                damaged: &damaged,
                 elsewhere: &[],
                 common_level: None,
             };
@@ -265,6 +454,7 @@ mod tests {
                 last,
                 stored: &stored,
                 reached: &reached,
+                damaged: &[],
                 elsewhere,
                 common_level,
             };
@@ -275,9 +465,12 @@ mod tests {
     #[test]
     fn the_votes_that_are_left_are_counted_without_the_one_that_goes() {
         let members = Members::first([1, 2, 3].map(node));
-        for (reached, leaves, want) in
-            [(vec![2, 3], 3, (2, 2)), (vec![2], 3, (2, 2)), (vec![2], 2, (1, 2)), (vec![], 2, (1, 2))]
-        {
+        for (reached, leaves, want) in [
+            (vec![2, 3], 3, (2, 2, 2)),
+            (vec![2], 3, (2, 2, 2)),
+            (vec![2], 2, (1, 2, 2)),
+            (vec![], 2, (1, 2, 2)),
+        ] {
             let reached: Vec<NodeId> = reached.into_iter().map(node).collect();
             let group = Group {
                 own: node(1),
@@ -285,10 +478,12 @@ mod tests {
                 last: Index(0),
                 stored: &[],
                 reached: &reached,
+                damaged: &[],
                 elsewhere: &[],
                 common_level: None,
             };
-            assert_eq!(group.votes_without(node(leaves)), want, "{reached:?} without {leaves}");
+            let Votes { reached: votes, all, needed } = group.votes_without(node(leaves));
+            assert_eq!((votes, all, needed), want, "{reached:?} without {leaves}");
         }
     }
 }

@@ -91,10 +91,14 @@ impl StorePart {
         Some(first.peers.members())
     }
 
-    /// Members of other stores: the first store keeps a node until all others have removed it.
-    pub fn kept_elsewhere(&self) -> Vec<NodeId> {
+    /// Members of other stores, with these: the first store keeps a node until all others have
+    /// removed it.
+    pub fn kept_elsewhere(&self) -> Vec<(u16, NodeId)> {
         let others = self.views().filter(|_| self.number() == FIRST_STORE).skip(1);
-        others.flat_map(|(_, view)| view.peers.members().all()).collect()
+        let members = |(store, view): (u16, &ClusterView)| {
+            view.peers.members().all().into_iter().map(move |node| (store, node))
+        };
+        others.flat_map(members).collect()
     }
 
     /// The stores that a node leads, as far as is known here.

@@ -29,6 +29,7 @@ use crate::runtime::cluster::participant::HAND_OVER_EVERY;
 use crate::runtime::cluster::peers::{Peer, Peers, Shared};
 use crate::runtime::cluster::space;
 use crate::runtime::cluster::store_part::{StorePart, named};
+use crate::runtime::cluster::waits::Wait;
 use crate::runtime::durations::Durations;
 use crate::runtime::handover::{Handover, Turn};
 use crate::runtime::journal::JournalDoor;
@@ -51,7 +52,7 @@ pub struct ClusterView {
     pub(super) door: JournalDoor,
     /// Of this node's clients to another one.
     pub handover: Arc<Handover>,
-    pub(super) status: watch::Receiver<Option<Shown>>,
+    pub(super) status: watch::Receiver<Option<NodeStatus>>,
     /// The stores of the process.
     pub(super) part: StorePart,
     /// Of this node, in all of its stores.
@@ -62,7 +63,7 @@ pub struct ClusterView {
 
 /// The part that changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Shown {
+pub struct NodeStatus {
     /// The replica.
     pub replica: ReplicaStatus,
     /// Whether clients are served here.
@@ -73,6 +74,8 @@ pub struct Shown {
     pub commits: CommitLatency,
     /// The node that is to lead in place of this one, once clients have finished.
     pub successor: Option<Successor>,
+    /// The members that wait for a step of this node, which leads, and why.
+    pub waits: Vec<(NodeId, Wait)>,
 }
 
 /// A node that is to lead in place of this one.
@@ -89,7 +92,7 @@ impl ClusterView {
         (options, number): (&ClusterOptions, NodeId),
         shared: Arc<Shared>,
         (membership, copies): (Arc<Membership>, Arc<Copies>),
-        (door, status): (JournalDoor, watch::Receiver<Option<Shown>>),
+        (door, status): (JournalDoor, watch::Receiver<Option<NodeStatus>>),
     ) -> ClusterView {
         ClusterView {
             cluster: options.name.as_str().into(),
@@ -223,7 +226,7 @@ impl ClusterView {
 
     /// Waits until this node knows a leader, for a time at most.
     pub async fn leader_is_known(&self, within: Duration) {
-        let knows_leader = |shown: &Option<Shown>| {
+        let knows_leader = |shown: &Option<NodeStatus>| {
             let role = shown.as_ref().map(|shown| shown.replica.group.role);
             matches!(role, Some(Role::Leader | Role::Follower { leader: Some(_) }))
         };
@@ -237,7 +240,7 @@ impl ClusterView {
         self.leader_in(self.status.borrow().as_ref())
     }
 
-    fn leader_in(&self, shown: Option<&Shown>) -> Option<Arc<Peer>> {
+    fn leader_in(&self, shown: Option<&NodeStatus>) -> Option<Arc<Peer>> {
         let Role::Follower { leader } = shown?.replica.group.role else { return None };
         self.peers.find(leader?).filter(|peer| peer.connected.load(Ordering::Acquire))
     }
@@ -253,7 +256,7 @@ impl ClusterView {
 
     /// Where clients are served now that another node leads; empty if none is known within a time.
     pub async fn onward(&self, within: Duration) -> Vec<Endpoint> {
-        let follows = |shown: &Option<Shown>| {
+        let follows = |shown: &Option<NodeStatus>| {
             let role = shown.as_ref().map(|shown| shown.replica.group.role);
             matches!(role, Some(Role::Follower { leader: Some(_) }))
         };
@@ -291,7 +294,7 @@ impl ClusterView {
         // It waits for the journal's turn.
         let _ = tokio::task::spawn_blocking(move || door.transfer(to)).await;
         let mut status = self.status.clone();
-        let follows = |shown: &Option<Shown>| {
+        let follows = |shown: &Option<NodeStatus>| {
             !shown.as_ref().is_some_and(|shown| shown.replica.group.role == Role::Leader)
         };
         let is_taken_over = tokio::time::timeout(TAKEN_OVER_WITHIN, status.wait_for(follows)).await.is_ok();
@@ -366,8 +369,10 @@ impl ClusterView {
             let shown = view.status.borrow().clone();
             let group = shown.as_ref().map(|shown| shown.replica.group);
             let lag = group.as_ref().map(|group| group.last.0 - group.durable.0.min(group.last.0));
+            // A node that was removed hears of later leaders no more.
+            let leader = view.known_leader().filter(|_| !view.is_removed());
             json!({
-                "store": number, "here": true, "leader": view.known_leader().map(|leader| view.name(leader)),
+                "store": number, "here": true, "leader": leader.map(|leader| view.name(leader)),
                 "serves": shown.is_some_and(|shown| shown.serves), "lag": lag,
                 "term": group.as_ref().map(|group| group.term.0),
                 "committed": group.as_ref().map(|group| group.committed.0),
@@ -385,6 +390,9 @@ impl ClusterView {
 
     /// Whether a store has the members of the first one and each has its vote, or the difference.
     fn members_state(&self) -> String {
+        if self.is_removed() {
+            return format!("{} has left it", self.node);
+        }
         let lacks_leader = self.known_leader().is_none().then(|| "no leader".to_owned());
         let texts: Vec<String> = lacks_leader.into_iter().chain(self.difference()).collect();
         if texts.is_empty() { "complete".to_owned() } else { texts.join(", ") }
@@ -416,7 +424,7 @@ impl ClusterView {
 
     /// The metrics of this node; `None` before the first tick of its replica.
     pub fn figures(&self) -> Option<ClusterFigures> {
-        let Shown { replica, elections, commits, .. } = self.status.borrow().clone()?;
+        let NodeStatus { replica, elections, commits, .. } = self.status.borrow().clone()?;
         let group = &replica.group;
         let role = match group.role {
             Role::Leader => "leader",
@@ -494,10 +502,26 @@ impl ClusterView {
         self.part.is_one_of_several().then(|| self.stores_of(node).among(self.part.count()))
     }
 
+    /// Why a member that is to go is still there, or a learner has no vote yet, in each store that
+    /// this node leads; empty if nothing waits.
+    fn waits(&self, node: NodeId) -> String {
+        let of = |view: &ClusterView| {
+            let shown = view.status.borrow().clone()?;
+            let (_, wait) = shown.waits.into_iter().find(|(member, _)| *member == node)?;
+            Some(wait.text(|node| self.name(node)))
+        };
+        if !self.part.is_one_of_several() {
+            return of(self).unwrap_or_default();
+        }
+        let texts =
+            self.part.views().filter_map(|(store, view)| Some(format!("store {store}: {}", of(view)?)));
+        texts.collect::<Vec<_>>().join("; ")
+    }
+
     /// One row for each node, as this one knows it.
     fn rows(&self) -> Value {
         let shown = self.status.borrow().clone();
-        let Some(Shown { replica, serves, elections, commits, .. }) = shown else {
+        let Some(NodeStatus { replica, serves, elections, commits, .. }) = shown else {
             return json!({ "items": [] });
         };
         let group = replica.group;
@@ -529,7 +553,7 @@ impl ClusterView {
                 (_, true, _) => self.filling(),
                 _ => "takes part".to_owned(),
             },
-            "stores": self.shown_stores(self.number),
+            "stores": self.shown_stores(self.number), "waits": self.waits(self.number),
             "term": group.term.0, "stored": group.durable.0, "lag": group.last.0 - group.durable.0.min(group.last.0),
         })];
         for peer in self.peers.all().iter() {
@@ -543,6 +567,7 @@ impl ClusterView {
                 "stored": stored.map(|(_, index)| index.0),
                 "lag": replica.lag_of(peer.node), "stores": self.shown_stores(peer.node),
                 "damage": peer.damage(), "full": space::of_disk(peer.space.get()),
+                "waits": self.waits(peer.node),
                 "sent_bytes": peer.sent_bytes.load(Ordering::Relaxed),
                 "copied_bytes": peer.copied_bytes.load(Ordering::Relaxed),
                 "connections": peer.sockets.load(Ordering::Acquire),

@@ -82,6 +82,7 @@ class MembershipTest {
                 }
             });
             cluster.await("it is to be removed", () -> leader.hasLogged("this node hands leadership over, as it is to be removed"));
+            cluster.await("the reason is said", () -> leader.ctl("cluster").contains("node " + leader.name + " waits: it leads, and hands over once"));
             Thread.sleep(500);
             held.acknowledge();
             String printed = left.get();
@@ -89,6 +90,26 @@ class MembershipTest {
             cluster.leader(leader);
             assertNull(consumer.receive(1000), "it was acknowledged before the leader left");
         }
+    }
+
+    /** A node that asked to join ends as it is admitted in place of another: the leader says that it waits for it. */
+    private void aReplacementThatIsAwayIsSaidToBe(Node lost, Node replacement) throws Exception {
+        Node leader = cluster.leader();
+        kill(replacement);
+        CompletableFuture<String> replaced = CompletableFuture.supplyAsync(() -> {
+            try {
+                return leader.ctl("cluster", "replace", lost.name, replacement.name);
+            } catch (Exception failed) {
+                return failed.toString();
+            }
+        });
+        String reason = replacement.name + ", which replaces it, is not reached";
+        cluster.await("the reason is said", () -> leader.ctl("cluster").contains("node " + lost.name + " waits: " + reason));
+        assertTrue(leader.cluster().contains("\"waits\":\"" + reason + "\""), leader.cluster());
+        replacement.start();
+        String printed = replaced.get();
+        assertTrue(printed.contains(replacement.name + " votes in place of " + lost.name), printed);
+        assertFalse(leader.ctl("cluster").contains(" waits: "), "nothing waits any more");
     }
 
     private void awaitAsking(Node newcomer) throws Exception {
@@ -171,7 +192,7 @@ class MembershipTest {
         stays.start();
         awaitSends();
         awaitAsking(fourth);
-        order("n4 votes in place of " + lost.name, "replace", lost.name, "n4");
+        aReplacementThatIsAwayIsSaidToBe(lost, fourth);
         awaitSends();
 
         // The list of members has the new node, so that a wiped disk is noticed by all.
