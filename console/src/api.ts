@@ -170,7 +170,10 @@ export class ApiError extends Error {
 
 type Query = { [name: string]: string | number | boolean | undefined | null };
 
-/** Subjects that the first store of a cluster has for all. */
+/**
+ * Subjects that the console shows and changes in the first store of a cluster. Below a path of another store, that one answers with its part of
+ * them: a tenant's usage there, the configuration of the node that leads it; and it refuses changes.
+ */
 const OF_FIRST = ["session", "users", "tokens", "access-keys", "tenants", "configuration"];
 
 export function pathOf(...parts: string[]): string {

@@ -162,7 +162,10 @@ pub(super) fn named_store(path_and_query: &str) -> Option<(u16, &str)> {
     Some((number.parse().ok()?, if rest.starts_with('/') { rest } else { "/" }))
 }
 
-/// Whether this is about the session of the console, which is one for all stores.
+/// Whether this is about the session of the console, which is one for all stores: below `/store/K`
+/// it alone goes to the first store. Other subjects of the first store have a part in store K.
+/// A tenant has its usage and its queues there (`ctl tenant show`, `ctl apply`), and the
+/// configuration is that of the node that leads K.
 fn is_session(path_and_query: &str) -> bool {
     path_and_query.split('?').next() == Some("/api/v1/session")
 }
