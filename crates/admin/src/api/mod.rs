@@ -12,6 +12,7 @@ mod bridges;
 mod configuration;
 mod explain;
 mod jolokia;
+mod key_waits;
 mod known;
 mod ledger;
 mod lists;
@@ -204,6 +205,7 @@ struct Shared {
     changes: Mutex<audit::Changes>,
     planner: Mutex<Planner>,
     redrives: redrives::RedriveBook,
+    key_waits: key_waits::KeyWaits,
 }
 
 /// Why messages are not delivered, and where they spent their time.
@@ -241,6 +243,7 @@ pub fn router(options: ApiOptions, further: Router) -> Router {
         changes: Mutex::default(),
         planner: Mutex::default(),
         redrives,
+        key_waits: key_waits::KeyWaits::default(),
     };
     let api = Api(Arc::new(shared));
     tokio::spawn(overview::keep_history(Arc::downgrade(&api.0)));

@@ -17,7 +17,6 @@ use postroad_model::Principal;
 use postroad_routing::StorePlaces;
 use postroad_security::{ConsoleSession, Door, SessionSearch, claimed_principal, digest_of};
 use serde::{Deserialize, Serialize};
-use tokio::time::Instant;
 
 use super::access::{check_origin, is_safe, password_of};
 use super::audit::Detail;
@@ -38,22 +37,21 @@ const BODY_BYTES_MAX: usize = 16 << 10;
 /// Requests with this header are the console's own rounds, which keep no session alive.
 const ROUND_HEADER: &str = "x-postroad-round";
 
-/// A key that another node of the cluster has made is known within this time.
-const KEY_WITHIN: Duration = Duration::from_secs(2);
-/// From one look for it to the next.
-const LOOK_EVERY: Duration = Duration::from_millis(25);
-
 /// The caller of a request with a session's cookie; `None` without one that is good.
 ///
 /// # Errors
-/// The request would change something, and lacks the CSRF token.
+/// The request would change something, and lacks the CSRF token; or too many requests wait for keys
+/// of their sessions.
 pub async fn caller(
     api: &Api,
     door: &Arc<Door>,
     headers: &HeaderMap,
     method: &Method,
 ) -> Option<Result<Caller, Problem>> {
-    let session = find(api, door, cookie(headers)?).await?;
+    let session = match find(api, door, cookie(headers)?).await {
+        Ok(found) => found?,
+        Err(problem) => return Some(Err(problem)),
+    };
     let shown = headers.get(CSRF_HEADER).and_then(|value| value.to_str().ok()).unwrap_or_default();
     // Digests, so that the comparison takes the same time for each wrong text.
     if !is_safe(method) && digest_of(shown) != digest_of(&session.csrf) {
@@ -63,17 +61,19 @@ pub async fn caller(
     Some(Ok(Caller { principal: session.principal.clone(), token: None, session: Some(session) }))
 }
 
-async fn find(api: &Api, door: &Door, text: &str) -> Option<ConsoleSession> {
-    let (book, until) = (&api.0.options.sessions, Instant::now() + KEY_WITHIN);
-    loop {
-        match book.find(text, door, api.now_ms()) {
-            SessionSearch::Found(session) => return Some(session),
-            SessionSearch::UnknownKey if book.is_replicated() && Instant::now() < until => {
-                tokio::time::sleep(LOOK_EVERY).await;
-            }
-            SessionSearch::UnknownKey | SessionSearch::Ended => return None,
-        }
+async fn find(api: &Api, door: &Door, text: &str) -> Result<Option<ConsoleSession>, Problem> {
+    let book = &api.0.options.sessions;
+    let mut search = book.find(text, door, api.now_ms());
+    if let SessionSearch::UnknownKey { key } = &search
+        && book.is_replicated()
+        && api.0.key_waits.wait(|| book.knows_key(key, api.now_ms())).await?
+    {
+        search = book.find(text, door, api.now_ms());
     }
+    Ok(match search {
+        SessionSearch::Found(session) => Some(session),
+        SessionSearch::UnknownKey { .. } | SessionSearch::Ended => None,
+    })
 }
 
 /// The principal that the session of a request claims to be of. It is not checked: the leader of

@@ -32,6 +32,10 @@ pub const SESSION_LASTS_MS: u64 = 12 * 60 * 60 * 1_000;
 /// A session in use says again when that was, at most this often.
 const RENEWED_EVERY_MS: u64 = 60 * 1_000;
 
+/// Clocks of nodes differ by less: a session that claims to begin later than that was not sealed by
+/// a node.
+const CLOCKS_DIFFER_MS: u64 = 60 * 1_000;
+
 /// Browsers keep 4,096 bytes of a cookie, with its name.
 const TEXT_BYTES_MAX: usize = 4_000;
 
@@ -64,8 +68,11 @@ pub enum SessionSearch {
     Found(ConsoleSession),
     /// There is none, or it has ended.
     Ended,
-    /// Another node may have made its key a moment ago.
-    UnknownKey,
+    /// It claims a key that another node may have made a moment ago.
+    UnknownKey {
+        /// The id of the key.
+        key: String,
+    },
 }
 
 impl ConsoleSession {
@@ -122,13 +129,17 @@ impl ConsoleSession {
         door.password_mark(self.user()).filter(|_| matches!(self.principal, Principal::User(_)))
     }
 
+    /// Whether it was used and began a short time ago, as it claims.
+    fn lasts(&self, now_ms: u64) -> bool {
+        now_ms.saturating_sub(self.used_ms) < SESSION_IDLE_MS && 0 < self.lasts_ms(now_ms)
+    }
+
     fn is_in_force(&self, door: &Door, record: &SessionRecord, now_ms: u64) -> bool {
         let credential = match &self.principal {
             Principal::Federated(federated) => Credential::Federated(federated.clone()),
             _ => Credential::Password { user: self.user().into() },
         };
-        now_ms.saturating_sub(self.used_ms) < SESSION_IDLE_MS
-            && 0 < self.lasts_ms(now_ms)
+        self.lasts(now_ms)
             && !record.has_ended(self.user(), &self.id, self.begun_ms)
             && door.honours(&credential)
     }
@@ -222,7 +233,15 @@ impl SessionBook {
     pub fn find(&self, text: &str, door: &Door, now_ms: u64) -> SessionSearch {
         let Some(session) = ConsoleSession::claimed(text) else { return SessionSearch::Ended };
         let record = self.record.all();
-        let Some(key) = record.key(&session.key, now_ms) else { return SessionSearch::UnknownKey };
+        let Some(key) = record.key(&session.key, now_ms) else {
+            let is_of_later = session.begun_ms > now_ms.saturating_add(CLOCKS_DIFFER_MS);
+            let may_come =
+                !is_of_later && session.lasts(now_ms) && record.may_lack(&session.key, session.begun_ms);
+            return match may_come {
+                true => SessionSearch::UnknownKey { key: session.key },
+                false => SessionSearch::Ended,
+            };
+        };
         let Some((said, digest)) = text.split_once('.') else { return SessionSearch::Ended };
         let is_sealed = BASE64URL_NOPAD
             .decode(digest.as_bytes())
@@ -231,6 +250,11 @@ impl SessionBook {
             true => SessionSearch::Found(ConsoleSession { csrf: csrf_of(key, &session.id), ..session }),
             false => SessionSearch::Ended,
         }
+    }
+
+    /// Whether a key is known here now.
+    pub fn knows_key(&self, key: &str, now_ms: u64) -> bool {
+        self.record.all().key(key, now_ms).is_some()
     }
 
     /// The text of a session that its user has used now; `None` if the one that it has is recent.

@@ -111,6 +111,13 @@ impl SessionRecord {
         self.keys.iter().find(|key| key.id == id && !key.has_expired(now_ms))
     }
 
+    /// Whether a key that is not known here may have begun a session at this time. Each key is made
+    /// once the one before begins no more, so a newer one has begun later sessions alone.
+    pub fn may_lack(&self, id: &str, begun_ms: u64) -> bool {
+        let begins_until_ms = |key: &SealKey| key.made_ms.saturating_add(KEY_BEGINS_MS);
+        self.keys.iter().all(|key| key.id != id && begins_until_ms(key) <= begun_ms)
+    }
+
     /// The key for new sessions, which is made if there is none.
     ///
     /// # Errors
@@ -253,6 +260,21 @@ mod tests {
             record.beginning(time * 13 * HOUR_MS).unwrap();
             assert!(record.keys.len() <= 2, "{}", record.keys.len());
         }
+    }
+
+    #[test]
+    fn a_key_that_is_lacking_has_begun_its_sessions_after_those_of_all_known_keys() {
+        let mut record = SessionRecord::default();
+        assert!(record.may_lack("new", 0), "no key is known");
+        let first = record.beginning(HOUR_MS).unwrap();
+        let begins_no_more = 13 * HOUR_MS;
+        assert!(!record.may_lack("old", 0) && !record.may_lack("old", begins_no_more - 1));
+        assert!(record.may_lack("new", begins_no_more));
+        assert!(!record.may_lack(&first.id, begins_no_more), "it is known, and expired perhaps");
+        let known = record.clone();
+        let second = record.beginning(begins_no_more).unwrap();
+        assert!(known.may_lack(&second.id, begins_no_more), "the first session of the next key");
+        assert!(!record.may_lack("new", 25 * HOUR_MS - 1) && record.may_lack("new", 25 * HOUR_MS));
     }
 
     #[test]

@@ -63,8 +63,11 @@ fn each_node_knows_a_session_and_its_end() {
     let (session, text) = leader.0.begin(user("ann"), &door, BEGUN_MS).unwrap();
     let (other, other_text) = leader.0.begin(federated(&[], None), &door, BEGUN_MS).unwrap();
     assert_eq!(log.lock().unwrap().len(), 1, "a sign-in that finds a key writes nothing");
-    assert_eq!(follower.0.find(&text, &door, BEGUN_MS), SessionSearch::UnknownKey);
+    let awaited = SessionSearch::UnknownKey { key: session.key.clone() };
+    assert_eq!(follower.0.find(&text, &door, BEGUN_MS), awaited);
+    assert!(!follower.0.knows_key(&session.key, BEGUN_MS));
     replicate(&log, &follower);
+    assert!(follower.0.knows_key(&session.key, BEGUN_MS));
     assert_eq!(follower.0.find(&text, &door, BEGUN_MS), SessionSearch::Found(session.clone()));
     assert_eq!(follower.0.find(&other_text, &door, BEGUN_MS), SessionSearch::Found(other.clone()));
     assert_eq!(claimed_principal(&other_text), Some(other.principal));
@@ -137,9 +140,34 @@ fn a_text_that_was_changed_is_of_no_session() {
         assert_eq!(book.find(&text, &door, BEGUN_MS), SessionSearch::Ended, "case: {case}");
     }
     let other = SessionBook::open(None).unwrap();
-    assert_eq!(other.find(&text, &door, BEGUN_MS), SessionSearch::UnknownKey, "of another broker");
+    let found = other.find(&text, &door, BEGUN_MS);
+    assert!(matches!(found, SessionSearch::UnknownKey { .. }), "of another broker: {found:?}");
     other.begin(user("bob"), &door, BEGUN_MS).unwrap();
-    assert_eq!(other.find(&text, &door, BEGUN_MS), SessionSearch::UnknownKey);
+    assert_eq!(other.find(&text, &door, BEGUN_MS), SessionSearch::Ended, "its key is not newer");
+}
+
+#[test]
+fn a_key_is_awaited_only_if_it_may_be_newer_than_all_that_are_known() {
+    let door = door("wonder");
+    let (old, new) = (SessionBook::open(None).unwrap(), SessionBook::open(None).unwrap());
+    old.begin(user("ann"), &door, BEGUN_MS).unwrap();
+    let later_ms = BEGUN_MS + SESSION_LASTS_MS;
+    let claims = |begun_ms: u64| new.begin(user("ann"), &door, begun_ms).unwrap().1;
+    for (case, begun_ms, now_ms, is_awaited) in [
+        ("the known one began it", later_ms - 1, later_ms, false),
+        ("the next one may have", later_ms, later_ms, true),
+        ("by a clock that is a minute ahead", later_ms, later_ms - CLOCKS_DIFFER_MS, true),
+        ("by no clock of the cluster", later_ms, later_ms - CLOCKS_DIFFER_MS - 1, false),
+        ("while the known one begins sessions", BEGUN_MS + 1, BEGUN_MS + 1, false),
+        ("it would be idle", later_ms, later_ms + SESSION_IDLE_MS, false),
+        ("it is about to be", later_ms, later_ms + SESSION_IDLE_MS - 1, true),
+    ] {
+        let found = old.find(&claims(begun_ms), &door, now_ms);
+        match is_awaited {
+            true => assert!(matches!(found, SessionSearch::UnknownKey { .. }), "case: {case}: {found:?}"),
+            false => assert_eq!(found, SessionSearch::Ended, "case: {case}"),
+        }
+    }
 }
 
 #[test]

@@ -9,8 +9,10 @@ import java.net.http.HttpClient;
 import java.net.http.HttpRequest;
 import java.net.http.HttpRequest.BodyPublishers;
 import java.net.http.HttpResponse;
+import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
 import java.time.Duration;
+import java.util.Base64;
 import java.util.List;
 import java.util.TreeMap;
 import java.util.regex.Pattern;
@@ -122,6 +124,7 @@ class ConsoleSessionsTest {
             for (Node node : cluster.nodes) {
                 operates(node, south, "south.by-" + node.name);
                 operatesAll(node, root);
+                anUnknownKeyIsRefusedAtOnce(node);
             }
             for (int store = 1; store <= 2; store++) {
                 Node killed = cluster.named(leaders(cluster).get(store));
@@ -139,6 +142,24 @@ class ConsoleSessionsTest {
                 cluster.await(killed.name + " is back", () -> served(killed, south));
             }
             endsEverywhere(cluster, south, root);
+        }
+    }
+
+    /** Only a key that may be newer than those that the leaders know is awaited, for two seconds. */
+    private static void anUnknownKeyIsRefusedAtOnce(Node node) throws Exception {
+        long now = System.currentTimeMillis();
+        String said = "[1,\"aaaaaaaaaaaaaaaa\",\"bbbbbbbbbbbbbbbb\"," + now + "," + now + ",\"root\",null]";
+        Signed forged = new Signed("postroad-session=" + Base64.getUrlEncoder().withoutPadding().encodeToString(said.getBytes(StandardCharsets.UTF_8))
+                + "." + "A".repeat(43), "x");
+        for (String path : List.of("/api/v1/queues", "/store/2/api/v1/queues")) {
+            long fastest = Long.MAX_VALUE;
+            for (int attempt = 0; attempt < 3; attempt++) {
+                long begun = System.nanoTime();
+                HttpResponse<String> refused = ask("GET", node.httpUrl() + path, forged, null);
+                assertEquals(401, refused.statusCode(), node.name + path + ": " + refused.body());
+                fastest = Math.min(fastest, (System.nanoTime() - begun) / 1_000_000);
+            }
+            assertTrue(fastest < 1500, node.name + path + ": " + fastest + " ms");
         }
     }
 
