@@ -61,6 +61,11 @@ final class Cluster implements AutoCloseable {
         return new Cluster(name, failure, new Links(), node -> "", disks);
     }
 
+    /** A cluster whose links record their bytes, and whose nodes have this configuration below {@code [cluster]}. */
+    static Cluster recorded(String name, IntFunction<String> configurations) throws IOException {
+        return new Cluster(name, () -> null, Links.recording(), configurations, node -> { });
+    }
+
     private Cluster(String name, Supplier<Throwable> failure, Links links, IntFunction<String> configurations, Disks disks)
             throws IOException {
         this.failure = failure;

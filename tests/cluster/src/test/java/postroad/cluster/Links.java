@@ -1,5 +1,6 @@
 package postroad.cluster;
 
+import java.io.ByteArrayOutputStream;
 import java.io.DataInputStream;
 import java.io.IOException;
 import java.io.InputStream;
@@ -9,6 +10,8 @@ import java.net.ServerSocket;
 import java.net.Socket;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
+import java.nio.charset.StandardCharsets;
+import java.util.Arrays;
 import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
@@ -21,6 +24,11 @@ final class Links implements AutoCloseable {
     /** In the first frame of a node that connects, behind length, magic and version (docs/formats/replication.md). */
     private static final int NODE_AT = 4 + 8 + 1 + 3;
     private static final int HEAD_BYTES = NODE_AT + 8;
+    /** Connections of clients begin with one of these, and those without TLS wait for an answer (docs/formats/replication.md). */
+    private static final Set<String> OF_CLIENTS = Set.of("PRfwrd\r\n", "PRlogn\r\n", "PRtlsn\r\n");
+    private static final int MAGIC_BYTES = 8;
+    /** Links of clients are of no node: they are not cut. */
+    private static final long NO_NODE = 0;
 
     /** One direction between two nodes, numbered from 1. */
     private record Way(long from, long to) {}
@@ -39,7 +47,23 @@ final class Links implements AutoCloseable {
     /** Sockets of nodes that have not said who they are, or wait for a link that is cut. */
     private final Set<Socket> waiting = ConcurrentHashMap.newKeySet();
     private final Set<ServerSocket> listeners = ConcurrentHashMap.newKeySet();
+    private final boolean records;
+    /** The bytes of each direction of each connection, if they are recorded. */
+    private final Set<ByteArrayOutputStream> recorded = ConcurrentHashMap.newKeySet();
     private volatile boolean ends;
+
+    private Links(boolean records) {
+        this.records = records;
+    }
+
+    Links() {
+        this(false);
+    }
+
+    /** Links that keep all bytes that they carry, for {@link #carried}. */
+    static Links recording() {
+        return new Links(true);
+    }
 
     /** Forwards connections at one port of the loopback interface to the other, which belongs to a node. */
     void serve(long node, int port, int target) throws IOException {
@@ -56,12 +80,17 @@ final class Links implements AutoCloseable {
     private void connect(long node, Socket socket, int target) throws IOException {
         waiting.add(socket);
         try {
-            byte[] head = new DataInputStream(socket.getInputStream()).readNBytes(HEAD_BYTES);
-            if (head.length < HEAD_BYTES) {
+            DataInputStream in = new DataInputStream(socket.getInputStream());
+            byte[] head = in.readNBytes(MAGIC_BYTES);
+            boolean isClient = OF_CLIENTS.contains(new String(head, StandardCharsets.ISO_8859_1));
+            if (!isClient) {
+                head = concat(head, in.readNBytes(HEAD_BYTES - MAGIC_BYTES));
+            }
+            if (!isClient && head.length < HEAD_BYTES) {
                 socket.close();
                 return;
             }
-            long from = ByteBuffer.wrap(head, NODE_AT, 8).order(ByteOrder.LITTLE_ENDIAN).getLong();
+            long from = isClient ? NO_NODE : ByteBuffer.wrap(head, NODE_AT, 8).order(ByteOrder.LITTLE_ENDIAN).getLong();
             Way way = new Way(from, node);
             await(way);
             Socket forward = new Socket(InetAddress.getLoopbackAddress(), target);
@@ -70,8 +99,10 @@ final class Links implements AutoCloseable {
             forward.setTcpNoDelay(true);
             socket.setTcpNoDelay(true);
             forward.getOutputStream().write(head);
-            start(() -> copy(carried, new Way(node, from), forward, socket));
-            start(() -> copy(carried, way, socket, forward));
+            OutputStream sent = copyOfOne();
+            sent.write(head);
+            start(() -> copy(carried, new Way(node, from), copyOfOne()));
+            start(() -> copy(carried, way, sent));
         } catch (IOException targetIsGone) {
             socket.close();
         } finally {
@@ -79,13 +110,37 @@ final class Links implements AutoCloseable {
         }
     }
 
-    private void copy(Carried carried, Way way, Socket from, Socket to) throws IOException {
+    private static byte[] concat(byte[] first, byte[] rest) {
+        byte[] all = Arrays.copyOf(first, first.length + rest.length);
+        System.arraycopy(rest, 0, all, first.length, rest.length);
+        return all;
+    }
+
+    /** Where the bytes of one direction go besides, if they are recorded. */
+    private OutputStream copyOfOne() {
+        if (!records) {
+            return OutputStream.nullOutputStream();
+        }
+        ByteArrayOutputStream bytes = new ByteArrayOutputStream();
+        recorded.add(bytes);
+        return bytes;
+    }
+
+    /** In how many directions of recorded connections this text is among the bytes. */
+    long carried(String text) {
+        return recorded.stream().filter(bytes -> bytes.toString(StandardCharsets.ISO_8859_1).contains(text)).count();
+    }
+
+    private void copy(Carried carried, Way way, OutputStream recording) throws IOException {
+        Socket from = way == carried.way ? carried.from : carried.to;
+        Socket to = way == carried.way ? carried.to : carried.from;
         byte[] bytes = new byte[64 << 10];
         try (from; to) {
             InputStream in = from.getInputStream();
             OutputStream out = to.getOutputStream();
             for (int length = in.read(bytes); length > 0; length = in.read(bytes)) {
                 await(way);
+                recording.write(bytes, 0, length);
                 out.write(bytes, 0, length);
             }
         } catch (IOException closed) {
