@@ -1,4 +1,5 @@
-//! The first bytes of a client's connection that a follower carries to the leader.
+//! The first bytes of a client's connection that a follower carries to a leader of a version
+//! before: others get those of [`crate::Handed`].
 //!
 //! ```text
 //! magic 8 │ length of the rest u16 │ version u8 │ nonce 16 │ scheme, client: each length u8 and UTF-8

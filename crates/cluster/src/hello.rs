@@ -9,6 +9,7 @@
 //!                │ from version 7 on: space u8 ([`DiskSpace`])
 //!                │ weight u8, from version 8 on
 //!                │ nothing, from version 9 on: it takes notices of [`crate::LeaveNotice`]
+//!                │ nothing, from version 10 on: it takes [`crate::Handed`] without a login
 //!                │ fields of later versions
 //! then:          HMAC-SHA-256 by the secret over the own hello and the peer's, 32 bytes
 //! then:          verdict u8 │ term u64 │ forward key 32, unless one has no number yet
@@ -31,7 +32,7 @@ use crate::level::{Level, Levels};
 use crate::members::{MEMBERS_BYTES_MAX, Members};
 use crate::space::DiskSpace;
 
-const VERSION: u8 = 9;
+const VERSION: u8 = 10;
 /// Hellos of earlier versions are not read.
 const OLDEST_VERSION: u8 = 6;
 /// From this version on a node says how much space it has.
@@ -41,6 +42,8 @@ const WEIGHT_VERSION: u8 = 8;
 
 /// From this version on a node asks the leader before it leaves a damaged store.
 const LEAVE_VERSION: u8 = 9;
+/// From this version on a node takes clients that have not logged in as it takes those that have.
+const CLIENTS_VERSION: u8 = 10;
 
 /// Bytes of the random part.
 pub const NONCE_BYTES: usize = 16;
@@ -159,6 +162,8 @@ pub struct Hello {
     pub weight: Weight,
     /// It asks the leader before it leaves a damaged store, and answers others that ask.
     pub asks_to_leave: bool,
+    /// It takes [`crate::Handed`] without a login.
+    pub takes_clients: bool,
 }
 
 /// The use of a connection.
@@ -318,6 +323,7 @@ impl Hello {
             space,
             weight,
             asks_to_leave: LEAVE_VERSION <= got,
+            takes_clients: CLIENTS_VERSION <= got,
         })
     }
 
@@ -433,6 +439,7 @@ mod tests {
             space: Some(DiskSpace::Low),
             weight: if node == 2 { Weight::MAX } else { Weight::default() },
             asks_to_leave: true,
+            takes_clients: true,
         }
     }
 
@@ -481,14 +488,17 @@ mod tests {
     #[test]
     fn hellos_of_versions_before_lack_what_came_later() {
         let bytes = hello(2).encode();
-        let weightless = Hello { weight: Weight::default(), asks_to_leave: false, ..hello(2) };
-        for (version, lacks, want) in
-            [(OLDEST_VERSION, 2, Hello { space: None, ..weightless.clone() }), (SPACE_VERSION, 1, weightless)]
-        {
-            let before = &bytes[MAGIC.len() + 1..bytes.len() - lacks];
-            let before = [&MAGIC[..], &[version], before].concat();
-            assert_eq!(Hello::decode(&before), Ok(want), "version {version}");
-            let longer = [&before[..], &[1]].concat();
+        let before = Hello { takes_clients: false, ..hello(2) };
+        let weightless = Hello { weight: Weight::default(), asks_to_leave: false, ..before.clone() };
+        for (version, lacks, want) in [
+            (OLDEST_VERSION, 2, Hello { space: None, ..weightless.clone() }),
+            (SPACE_VERSION, 1, weightless),
+            (LEAVE_VERSION, 0, before),
+        ] {
+            let fields = &bytes[MAGIC.len() + 1..bytes.len() - lacks];
+            let of_before = [&MAGIC[..], &[version], fields].concat();
+            assert_eq!(Hello::decode(&of_before), Ok(want), "version {version}");
+            let longer = [&of_before[..], &[1]].concat();
             assert_eq!(Hello::decode(&longer), Err(HelloError::Malformed), "version {version}");
         }
     }

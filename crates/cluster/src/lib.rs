@@ -42,7 +42,7 @@ pub use forward::{
 };
 pub use group::{ChangeError, Config, CopyRefused, Group, GroupError, ProposeError, SnapshotOffer, Status};
 pub use guard::Refused;
-pub use handed::{HANDED_BYTES_MAX, HANDED_MAGIC, Handed};
+pub use handed::{HANDED_BYTES_MAX, HANDED_MAGIC, Handed, HandedLogin};
 pub use hello::{
     HELLO_BYTES_MAX, Hello, HelloError, NONCE_BYTES, PROOF_BYTES, Purpose, VERDICT_BYTES, Verdict, prove,
     verify,

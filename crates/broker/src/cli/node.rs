@@ -30,7 +30,7 @@ use crate::control;
 use crate::runtime::{
     self, Admitted, ClientRedirect, ClusterOptions, ClusterView, Following, Forwarded, ForwardedClients,
     LeaderStore, LinkBoard, NodeReplica, Orders, StatsCollector, StorePart, TenantKeys, admin_elsewhere,
-    cluster_api, cluster_orders, restart, store_requests,
+    cluster_api, cluster_orders, restart, sealed_clients_max, store_requests,
 };
 use crate::runtime::{Runtime, RuntimeOptions, Service};
 
@@ -386,6 +386,11 @@ pub async fn pause(error: &std::io::Error) {
 pub fn visitors_max() -> usize {
     let descriptors = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     (descriptors.unwrap_or(u64::MAX) / 8).min(VISITORS_MAX) as usize
+}
+
+/// Descriptors of clients that other nodes carry here inside of TLS, besides those of the clients.
+pub fn sealed_descriptors(config: &Config, descriptors: u64) -> usize {
+    if config.cluster.has_tls() { 2 * sealed_clients_max(descriptors) } else { 0 }
 }
 
 /// The sessions of clients that are sent to another node.

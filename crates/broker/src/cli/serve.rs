@@ -69,6 +69,7 @@ pub fn run(arguments: &ServeArguments) -> anyhow::Result<()> {
     let descriptors = raise_descriptor_limit();
     let further = config.store.further.len().max(usize::from(config.cluster.stores.saturating_sub(1)));
     let places = connections_max(descriptors, config.runtime.cores, further);
+    let places = places.saturating_sub(node::sealed_descriptors(&config, descriptors)).max(1);
     if config.cluster.has_several_stores() {
         return several::run(&config, arguments, (places, descriptors));
     }

@@ -122,6 +122,11 @@ impl ClusterConfig {
         1 < self.stores && !self.node.is_empty()
     }
 
+    /// Whether nodes have TLS.
+    pub fn has_tls(&self) -> bool {
+        !self.tls_certificate.as_os_str().is_empty()
+    }
+
     /// The name of the group of nodes that keep the store of this configuration.
     fn group(&self) -> String {
         match self.has_several_stores() {

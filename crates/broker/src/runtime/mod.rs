@@ -35,7 +35,7 @@ pub use cluster::{
     Admitted, CAUGHT_UP, ClientEntry, ClientRedirect, ClusterOptions, ClusterView, DocumentContents,
     DocumentWriter, EntryLogin, Following, Forwarded, ForwardedClients, LeaderStore, NodePort, NodeReplica,
     StorePart, admin_elsewhere, admitted, cluster_api, cluster_orders, follow, keep_balanced,
-    publish_documents, read_documents, restart,
+    publish_documents, read_documents, restart, sealed_clients_max,
 };
 pub use dialler::{Diallers, Dials};
 pub use figures::StatsCollector;

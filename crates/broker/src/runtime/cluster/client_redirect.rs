@@ -88,6 +88,7 @@ impl ClientRedirect {
                 return view.keep((socket, peer, scheme));
             }
             if let Some(leader) = view.leader() {
+                let leader = (leader, view.node_tls());
                 if let Err(error) = carry((socket, peer, scheme), leader, leaders).await {
                     tracing::debug!(%peer, %error, "a forwarded connection ended early");
                 }
@@ -156,7 +157,10 @@ async fn answer_or_carry(
     let is_own = is_about_the_node(&stream).await;
     let stream = stream.into_std()?;
     match view.leader() {
-        Some(leader) if !is_own => carry((stream, peer, "http"), leader, leaders).await.map(|()| None),
+        Some(leader) if !is_own => {
+            let leader = (leader, view.node_tls());
+            carry((stream, peer, "http"), leader, leaders).await.map(|()| None)
+        }
         None if !is_own && view.is_elected() => {
             view.keep((stream, peer, "http"));
             Ok(None)

@@ -26,7 +26,7 @@ use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, watch};
 
 use crate::runtime::cluster::entry_login::EntryLogin;
-use crate::runtime::cluster::forward::{BUFFER_BYTES, copy, hand_over, open_carried, other_leads};
+use crate::runtime::cluster::forward::{BUFFER_BYTES, copy, hand_over, other_leads, reach};
 use crate::runtime::cluster::sealed::{Far, connected_pair};
 use crate::runtime::cluster::store_part::StorePart;
 use crate::runtime::cluster::view::ClusterView;
@@ -121,23 +121,13 @@ impl ClientEntry {
         client: (SocketAddr, &str),
         store: u16,
         within: Duration,
-    ) -> io::Result<(TcpStream, impl Future<Output = ()> + use<>)> {
+    ) -> io::Result<(Box<dyn Far>, impl Future<Output = ()> + use<>)> {
         let (view, leaders) = self.store(store)?;
         let until = Instant::now() + within;
         loop {
-            let leader = view.leader();
-            let at = match &leader {
-                _ if view.is_elected() => Some(view.own_entry()),
-                leader => leader.as_ref().map(|leader| (&*leader.address, leader.forward_key())),
-            };
-            if let Some(at) = at {
-                match open_carried(client, at).await {
-                    Ok(stream) => {
-                        let node = leader.map(|leader| leader.node);
-                        return Ok((stream, other_leads(leaders.clone(), node)));
-                    }
-                    Err(error) => tracing::debug!(store, %error, "the leader is not reached"),
-                }
+            match reach(view, client, None).await {
+                Ok((stream, node)) => return Ok((stream, other_leads(leaders.clone(), node))),
+                Err(error) => tracing::debug!(store, %error, "the leader is not reached"),
             }
             if until < Instant::now() || view.is_removed() {
                 return Err(io::Error::other(view.reason()));
@@ -208,8 +198,7 @@ impl ClientEntry {
                 return hand_here(view, connection, (peer, scheme), login).await;
             }
             if let Some(leader) = view.leader() {
-                let at = (&*leader.address, leader.forward_key());
-                match hand_over((peer, scheme), &login, at, view.node_tls()).await {
+                match hand_over((peer, scheme), Some(&login), &leader, view.node_tls()).await {
                     Ok(far) => {
                         let other = other_leads(leaders.clone(), Some(leader.node));
                         return match connection.into_socket()? {

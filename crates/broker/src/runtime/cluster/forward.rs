@@ -1,8 +1,8 @@
 //! Connections of clients that a follower carries to the leader, bytes as they are, TLS inside too.
 //!
 //! ```text
-//!  client ──▶ any listener of a follower ──▶ head: scheme, address ──▶ the leader's port for nodes
-//!                                                        ──▶ as if it had connected to the leader
+//!  client ──▶ any listener of a follower ──▶ head: scheme, address ──▶ the leader's port for nodes,
+//!          inside of the nodes' TLS, if they have it ──▶ as if it had connected to the leader
 //! ```
 //! A connection ends with its leader. Its client connects again, to this node or another one.
 //!
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use anyhow::bail;
 use postroad_cluster::{
     FORWARD_HEAD_BYTES, FORWARD_KEY_BYTES, FORWARD_MAGIC, ForwardError, Forwarding, HANDED_BYTES_MAX,
-    HANDED_MAGIC, Handed, NONCE_BYTES, NodeId,
+    HANDED_MAGIC, Handed, HandedLogin, NONCE_BYTES, NodeId,
 };
 use postroad_security::nodes::NodeTls;
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -26,7 +26,8 @@ use tokio::sync::{mpsc, watch};
 
 use crate::runtime::cluster::entry_login::EntryLogin;
 use crate::runtime::cluster::peers::Peer;
-use crate::runtime::cluster::sealed::{Far, seal};
+use crate::runtime::cluster::sealed::{Far, connected_pair, seal};
+use crate::runtime::cluster::view::ClusterView;
 
 /// Connections that wait for the leader to take them: it may have been elected a moment ago.
 pub const WAITING_MAX: usize = 1024;
@@ -54,7 +55,7 @@ pub struct Forwarded {
     /// Whether another node carries it here.
     pub is_carried: bool,
     /// Its login, if it has logged in at the node that it connected to. Of HTTP: the node itself
-    /// asks.
+    /// asks, as an operator.
     pub login: Option<Box<EntryLogin>>,
 }
 
@@ -224,9 +225,10 @@ fn decode_handed<'i>(
     nonce: &[u8; NONCE_BYTES],
 ) -> anyhow::Result<Taken<'i>> {
     let (taker, handed) = by_key(intakes, |key| Handed::decode(rest, key, nonce))?;
-    let Handed { scheme, client, login, bytes } = handed;
-    let login = EntryLogin::decode(&login, bytes)?;
-    Ok((taker, (Forwarding { scheme, client }, Some(Box::new(login)))))
+    let Handed { scheme, client, login } = handed;
+    let decode = |HandedLogin { answers, bytes }| EntryLogin::decode(&answers, bytes).map(Box::new);
+    let login = login.map(decode).transpose()?;
+    Ok((taker, (Forwarding { scheme, client }, login)))
 }
 
 /// The group whose key the sender has.
@@ -244,24 +246,30 @@ fn by_key<'i, T>(
     Err(wrong)
 }
 
-/// Gives a client that has logged in here to the leader, over a new connection, inside of TLS if
-/// nodes have it.
+/// Gives a client to the leader, which is another node, over a new connection, inside of TLS if
+/// nodes have it. With a login it has logged in here; without one its own bytes follow.
 ///
 /// # Errors
 /// The leader is not reached, or does not take it.
 pub async fn hand_over(
     (client, scheme): (SocketAddr, &str),
-    login: &EntryLogin,
-    (address, key): (&str, [u8; FORWARD_KEY_BYTES]),
+    login: Option<&EntryLogin>,
+    leader: &Peer,
     tls: Option<&NodeTls>,
 ) -> io::Result<Box<dyn Far>> {
-    let handed =
-        Handed { scheme: scheme.to_owned(), client, login: login.encode(), bytes: login.bytes.clone() };
+    let (scheme, key) = (scheme.to_owned(), leader.forward_key());
     let connected = async {
-        let mut socket = tokio::net::TcpStream::connect(address).await?;
+        let mut socket = tokio::net::TcpStream::connect(&leader.address).await?;
         socket.set_nodelay(true)?;
+        if login.is_none() && !leader.takes_clients() {
+            // Its version knows no other way. Its hello, inside of the nodes' TLS, has said so.
+            let mut nonce = [0; NONCE_BYTES];
+            getrandom(&mut nonce, GetRandomFlags::empty())?;
+            socket.write_all(&Forwarding { scheme, client }.encode(&key, nonce)).await?;
+            return Ok(Box::new(socket) as Box<dyn Far>);
+        }
         let mut far: Box<dyn Far> = match tls {
-            Some(tls) => seal(socket, address, tls).await?,
+            Some(tls) => seal(socket, &leader.address, tls).await?,
             None => {
                 socket.write_all(&HANDED_MAGIC).await?;
                 Box::new(socket)
@@ -269,11 +277,37 @@ pub async fn hand_over(
         };
         let mut nonce = [0; NONCE_BYTES];
         far.read_exact(&mut nonce).await?;
+        let login = login.map(|login| HandedLogin { answers: login.encode(), bytes: login.bytes.clone() });
+        let handed = Handed { scheme, client, login };
         far.write_all(&handed.encode(&key, &nonce)).await?;
         far.flush().await?;
         Ok(far)
     };
     tokio::time::timeout(ACCEPTED_WITHIN, connected).await?
+}
+
+/// Connects a client, as [`hand_over`], to the leader of a store, which may be in this process.
+/// Returns the number of the leader's node as well, if it is another one.
+///
+/// # Errors
+/// No leader is reached.
+pub async fn reach(
+    view: &ClusterView,
+    (client, scheme): (SocketAddr, &str),
+    login: Option<&EntryLogin>,
+) -> io::Result<(Box<dyn Far>, Option<NodeId>)> {
+    if view.is_elected() {
+        let (near, far) = connected_pair().await?;
+        near.set_nodelay(true)?;
+        match login {
+            Some(login) => view.hand((far, client, scheme), Box::new(login.clone())),
+            None => view.keep((far, client, scheme)),
+        }
+        return Ok((Box::new(near), None));
+    }
+    let leader = view.leader().ok_or_else(|| io::Error::other("no leader is reached"))?;
+    let far = hand_over((client, scheme), login, &leader, view.node_tls()).await?;
+    Ok((far, Some(leader.node)))
 }
 
 /// Copies bytes both ways until one of the two ends, or another node leads.
@@ -297,36 +331,18 @@ pub async fn copy(
 /// The leader is not reached, or one of the two sides breaks off.
 pub async fn carry(
     (socket, client, scheme): (TcpStream, SocketAddr, &str),
-    leader: Arc<Peer>,
+    (leader, tls): (Arc<Peer>, Option<&NodeTls>),
     leaders: watch::Receiver<Option<NodeId>>,
 ) -> io::Result<()> {
     let near = tokio::net::TcpStream::from_std(socket)?;
     near.set_nodelay(true)?;
-    let far = open_carried((client, scheme), (&leader.address, leader.forward_key())).await?;
+    let far = hand_over((client, scheme), None, &leader, tls).await?;
     copy(near, far, other_leads(leaders, Some(leader.node))).await
 }
 
 /// Ends once another than this leads, or none.
 pub async fn other_leads(mut leaders: watch::Receiver<Option<NodeId>>, leader: Option<NodeId>) {
     drop(leaders.wait_for(|now| *now != leader).await);
-}
-
-/// Opens a connection to the leader, on which the bytes of a client follow.
-///
-/// # Errors
-/// The leader is not reached.
-pub async fn open_carried(
-    (client, scheme): (SocketAddr, &str),
-    (address, key): (&str, [u8; FORWARD_KEY_BYTES]),
-) -> io::Result<tokio::net::TcpStream> {
-    let mut nonce = [0; NONCE_BYTES];
-    getrandom(&mut nonce, GetRandomFlags::empty())?;
-    let head = Forwarding { scheme: scheme.to_owned(), client }.encode(&key, nonce);
-    let connected = tokio::net::TcpStream::connect(address);
-    let mut far = tokio::time::timeout(ACCEPTED_WITHIN, connected).await??;
-    far.set_nodelay(true)?;
-    far.write_all(&head).await?;
-    Ok(far)
 }
 
 /// Whether a follower answers this HTTP connection itself: it asks for the node's own state.
@@ -363,6 +379,8 @@ pub fn is_own(path: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+
     use super::take as take_one;
     use super::*;
 
@@ -396,6 +414,70 @@ mod tests {
             sends.write_all(first).unwrap();
             let knows = ForwardedIntake::knows(&listener.accept().unwrap().0, Duration::from_millis(50));
             assert_eq!(knows, want, "{first:?}");
+        }
+    }
+
+    fn login() -> EntryLogin {
+        EntryLogin { answers: Vec::new(), credential: None, certificate: None, bytes: Bytes::new() }
+    }
+
+    fn handed(login: Option<&EntryLogin>) -> Handed {
+        let login = login.map(|login| HandedLogin { answers: login.encode(), bytes: login.bytes.clone() });
+        Handed { scheme: "http".to_owned(), client: "192.0.2.7:4000".parse().unwrap(), login }
+    }
+
+    /// Over HTTP a login makes the node that asks an operator.
+    #[test]
+    fn a_client_has_a_login_only_if_its_node_has_said_so() {
+        let (intake, mut clients) = ForwardedIntake::new().unwrap();
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        for (login, key, want) in [
+            (Some(login()), intake.key(), Some(true)),
+            (None, intake.key(), Some(false)),
+            (Some(login()), [0; FORWARD_KEY_BYTES], None),
+            (None, [0; FORWARD_KEY_BYTES], None),
+        ] {
+            let mut sends = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let socket = listener.accept().unwrap().0;
+            let handed = handed(login.as_ref());
+            let answers = thread::spawn(move || {
+                let mut nonce = [0; NONCE_BYTES];
+                sends.write_all(&HANDED_MAGIC).unwrap();
+                sends.read_exact(&mut nonce).unwrap();
+                sends.write_all(&handed.encode(&key, &nonce)).unwrap();
+            });
+            let taken = take_one(&[&intake], socket, ACCEPTED_WITHIN);
+            answers.join().unwrap();
+            assert_eq!(taken.is_ok(), want.is_some(), "{login:?} {taken:?}");
+            let taken = clients.http.try_recv().ok();
+            assert_eq!(taken.map(|taken| taken.login.is_some()), want, "{login:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn inside_of_tls_a_client_has_a_login_only_if_its_node_has_said_so() {
+        let (intake, mut clients) = ForwardedIntake::new().unwrap();
+        for (login, key, is_fresh, want) in [
+            (Some(login()), intake.key(), true, Some(true)),
+            (None, intake.key(), true, Some(false)),
+            (None, intake.key(), false, None),
+            (None, [0; FORWARD_KEY_BYTES], true, None),
+        ] {
+            let (mut near, mut far) = tokio::io::duplex(1 << 16);
+            let handed = handed(login.as_ref());
+            let answers = async {
+                let mut nonce = [0; NONCE_BYTES];
+                near.read_exact(&mut nonce).await.unwrap();
+                let nonce = if is_fresh { nonce } else { [0; NONCE_BYTES] };
+                near.write_all(&handed.encode(&key, &nonce)).await.unwrap();
+            };
+            let intakes = [&intake];
+            let ((), taken) = tokio::join!(answers, take_sealed(&intakes, &mut far));
+            if let Ok(pass_on) = taken {
+                pass_on(connected_pair().await.unwrap().1);
+            }
+            let taken = clients.http.try_recv().ok();
+            assert_eq!(taken.map(|taken| taken.login.is_some()), want, "{login:?}");
         }
     }
 

@@ -247,6 +247,7 @@ mod tests {
             space: None,
             weight: Default::default(),
             asks_to_leave: true,
+            takes_clients: true,
         }
     }
 

@@ -341,6 +341,7 @@ impl Asks<'_> {
             joined: false,
             weight: options.weight,
             asks_to_leave: true,
+            takes_clients: true,
         };
         let peer = prove_each_other(&options.secret, (&wire, None), &mut hello, None)?;
         let asker = Asker::new(&options.node, &options.listen, &self.identity);

@@ -77,6 +77,8 @@ struct Introduction {
     endpoints: Vec<Endpoint>,
     /// For connections of clients that are carried to it.
     forward_key: [u8; FORWARD_KEY_BYTES],
+    /// See [`Hello::takes_clients`].
+    takes_clients: bool,
 }
 
 /// Another node, as far as it is known.
@@ -217,6 +219,12 @@ impl Peer {
     /// The key for connections of clients that are carried to it.
     pub fn forward_key(&self) -> [u8; FORWARD_KEY_BYTES] {
         self.introduction(|known| known.forward_key)
+    }
+
+    /// Whether it takes clients that have not logged in by its own nonce: nodes of a version before
+    /// do not.
+    pub fn takes_clients(&self) -> bool {
+        self.introduction(|known| known.takes_clients)
     }
 
     fn introduction<T: Default>(&self, of: impl FnOnce(&Introduction) -> T) -> T {
@@ -459,6 +467,7 @@ pub fn start(
         space: None,
         weight: options.weight,
         asks_to_leave: true,
+        takes_clients: true,
     };
     let tls = options.tls.as_ref().map(NodeTls::load).transpose().context("cluster.tls")?;
     let (secret, sent_by) = (options.secret.clone(), membership.clone());
@@ -707,6 +716,7 @@ fn talk(shared: &Shared, wire: Wire, introduced: &Introduced) -> anyhow::Result<
             weight: peer.weight,
             endpoints: peer.endpoints.split_whitespace().filter_map(Endpoint::parse).collect(),
             forward_key: *forward_key,
+            takes_clients: peer.takes_clients,
         };
     }
     tracing::info!(node = peer.name, number = peer.node.get(), "connected to a node");

@@ -1,5 +1,4 @@
-//! Clients that another node hands to this one inside of the nodes' TLS: what they send has left
-//! their own.
+//! Clients that another node hands to this one inside of the nodes' TLS.
 //!
 //! ```text
 //!  entry node: magic, then TLS with the certificates of both nodes, then as without it ──▶ one thread
@@ -19,7 +18,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
-use crate::runtime::cluster::forward::{BUFFER_BYTES, take_sealed};
+use crate::runtime::cluster::forward::take_sealed;
 use crate::runtime::cluster::peers::{PATIENCE, Shared, named};
 use crate::runtime::cluster::wire::host_of;
 
@@ -28,8 +27,13 @@ pub const SEALED_MAGIC: [u8; 8] = *b"PRtlsn\r\n";
 
 /// Connections that wait for the thread.
 const WAITING_MAX: usize = 256;
-/// Connections at a time; beyond that they are closed.
-const CLIENTS_MAX: usize = 8192;
+/// Connections at a time, unless the limit of descriptors is lower; beyond that they are closed.
+const CLIENTS_MAX: u64 = 16_384;
+/// Handshakes at a time. Others wait, so that those under way end in time when many clients connect
+/// at once.
+const HANDSHAKES_MAX: usize = 256;
+/// Bytes of each direction in memory: those of one record of TLS.
+const BUFFER_BYTES: usize = 16 << 10;
 
 /// The way to a leader, with TLS around it or without.
 pub trait Far: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -62,22 +66,43 @@ impl SealedClients {
     }
 }
 
+/// How many there may be under a limit on open files. Each takes two descriptors besides that of
+/// the client at the leader.
+pub fn sealed_clients_max(descriptors: u64) -> usize {
+    (descriptors / 16).clamp(1, CLIENTS_MAX) as usize
+}
+
 async fn receive_all(mut arrived: mpsc::Receiver<Arrived>) {
-    let places = Arc::new(Semaphore::new(CLIENTS_MAX));
+    let descriptors = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    let places = Arc::new(Semaphore::new(sealed_clients_max(descriptors.unwrap_or(u64::MAX))));
+    let turns = Arc::new(Semaphore::new(HANDSHAKES_MAX));
     while let Some((socket, groups)) = arrived.recv().await {
-        let Ok(place) = places.clone().try_acquire_owned() else { continue };
+        let Ok(place) = places.clone().try_acquire_owned() else {
+            tracing::warn!("closing a client: too many come by other nodes");
+            continue;
+        };
+        let turns = turns.clone();
         tokio::spawn(async move {
-            if let Err(error) = receive(socket, &groups).await {
-                tracing::warn!(error = format!("{error:#}"), "a client of another node ended early");
+            match receive(socket, &groups, &turns).await {
+                Ok((stream, near)) => pass(stream, near).await,
+                Err(error) => {
+                    tracing::warn!(error = format!("{error:#}"), "refused a client of another node");
+                }
             }
             drop(place);
         });
     }
 }
 
-async fn receive(socket: std::net::TcpStream, groups: &[Arc<Shared>]) -> anyhow::Result<()> {
+/// Gives a client to its leader. Returns both ends to copy between.
+async fn receive(
+    socket: std::net::TcpStream,
+    groups: &[Arc<Shared>],
+    turns: &Semaphore,
+) -> anyhow::Result<(impl Far, TcpStream)> {
     let tls = groups.first().and_then(|group| group.tls()).context("this node has no TLS for nodes")?;
     let taken = async {
+        let _turn = turns.acquire().await?;
         socket.set_nonblocking(true)?;
         let accepted = TlsAcceptor::from(tls.server.clone()).accept(TcpStream::from_std(socket)?);
         let mut stream = accepted.await?;
@@ -85,12 +110,19 @@ async fn receive(socket: std::net::TcpStream, groups: &[Arc<Shared>]) -> anyhow:
         let pass_on = take_sealed(&intakes, &mut stream).await?;
         anyhow::Ok((stream, pass_on))
     };
-    let (mut stream, pass_on) = tokio::time::timeout(PATIENCE, taken).await??;
-    let (mut near, far) = connected_pair().await?;
+    let (stream, pass_on) = tokio::time::timeout(PATIENCE, taken).await??;
+    let (near, far) = connected_pair().await?;
     near.set_nodelay(true)?;
     pass_on(far);
-    copy_bidirectional_with_sizes(&mut stream, &mut near, BUFFER_BYTES, BUFFER_BYTES).await?;
-    Ok(())
+    Ok((stream, near))
+}
+
+/// Copies bytes both ways until one of the two ends, as clients do at any time.
+async fn pass(mut stream: impl Far, mut near: TcpStream) {
+    let copied = copy_bidirectional_with_sizes(&mut stream, &mut near, BUFFER_BYTES, BUFFER_BYTES).await;
+    if let Err(error) = copied {
+        tracing::debug!(%error, "a client of another node ended early");
+    }
 }
 
 /// Begins TLS towards a node, at this address.
@@ -116,4 +148,16 @@ pub async fn connected_pair() -> io::Result<(TcpStream, std::net::TcpStream)> {
     }
     far.set_nodelay(true)?;
     Ok((near, far.into_std()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_of_other_nodes_leave_descriptors_for_all_else() {
+        for (descriptors, want) in [(u64::MAX, 16_384), (65_536, 4096), (1024, 64), (1, 1)] {
+            assert_eq!(sealed_clients_max(descriptors), want, "{descriptors}");
+        }
+    }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use axum::routing::get;
 use axum::{Json, Router};
 use postroad_admin::{ClusterFigures, PeerFigures, StoreFigures};
-use postroad_cluster::{Balance, ChosenStores, FORWARD_KEY_BYTES, Members, NodeId, Role};
+use postroad_cluster::{Balance, ChosenStores, Members, NodeId, Role};
 use postroad_model::{Elsewhere, Endpoint};
 use postroad_node::Draining;
 use postroad_replication::ReplicaStatus;
@@ -279,11 +279,6 @@ impl ClusterView {
     /// TLS between nodes, if there is any.
     pub fn node_tls(&self) -> Option<&NodeTls> {
         self.shared.tls()
-    }
-
-    /// How this node reaches itself as another one would.
-    pub fn own_entry(&self) -> (&str, [u8; FORWARD_KEY_BYTES]) {
-        (&self.listen, self.shared.intake().key())
     }
 
     /// Hands leadership over, to the best node if none is named, once clients have finished what

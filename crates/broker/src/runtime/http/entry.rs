@@ -39,7 +39,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::server::{serve_connection, token_of};
 use super::sqs::KeyRing;
-use crate::runtime::cluster::{ClientEntry, connected_pair, is_own};
+use crate::runtime::cluster::{ClientEntry, Far, connected_pair, is_own};
 
 /// A request waits for a leader of its store, at most this long.
 const SERVED_WITHIN: Duration = Duration::from_secs(3);
@@ -263,7 +263,7 @@ impl Visitor {
 
 /// Begins HTTP on a connection, which ends at the latest with the future.
 async fn speak(
-    stream: tokio::net::TcpStream,
+    stream: impl Far + 'static,
     ends: impl Future<Output = ()> + 'static,
 ) -> io::Result<SendRequest<Incoming>> {
     let shaken = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;

@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::entry::named_store;
-use crate::runtime::cluster::{EntryLogin, StorePart, hand_over};
+use crate::runtime::cluster::{EntryLogin, StorePart, reach};
 
 /// A request waits for a leader of its store, at most this long.
 const SERVED_WITHIN: Duration = Duration::from_secs(3);
@@ -54,14 +54,7 @@ async fn ask(
     let login = EntryLogin { answers: Vec::new(), credential: None, certificate: None, bytes: Bytes::new() };
     let until = Instant::now() + SERVED_WITHIN;
     let far = loop {
-        let leader = view.leader();
-        let at = match &leader {
-            _ if view.is_elected() => Some(view.own_entry()),
-            leader => leader.as_ref().map(|leader| (&*leader.address, leader.forward_key())),
-        };
-        if let Some(at) = at
-            && let Ok(far) = hand_over((nobody, "http"), &login, at, view.node_tls()).await
-        {
+        if let Ok((far, _)) = reach(view, (nobody, "http"), Some(&login)).await {
             break far;
         }
         if until < Instant::now() {
