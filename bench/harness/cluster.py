@@ -167,11 +167,11 @@ def table_of_aims(results, names, workloads):
 def cell_of_aim(results, name, workload, aim):
     field, _, bound, is_floor = aim
     ours, theirs = (report.median(results, each, workload, field) for each in (name, PEER))
-    if ours is None or not theirs:
-        return "-"
-    multiple = ours / theirs
-    is_reached = multiple >= bound if is_floor else multiple <= bound
-    return f"**{multiple:.2f}**" if is_reached else f"{multiple:.2f}"
+    text = report.ratio(ours, theirs)
+    if text == "-":
+        return text
+    is_reached = ours / theirs >= bound if is_floor else ours / theirs <= bound
+    return f"**{text}**" if is_reached else text
 
 
 def table(results, names, workload):

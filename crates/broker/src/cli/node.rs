@@ -30,7 +30,7 @@ use crate::control;
 use crate::runtime::{
     self, Admitted, ClientRedirect, ClusterOptions, ClusterView, Following, Forwarded, ForwardedClients,
     LeaderStore, LinkBoard, NodeReplica, Orders, StatsCollector, StorePart, TenantKeys, admin_elsewhere,
-    cluster_api, cluster_orders, restart, sealed_clients_max, store_requests,
+    cluster_api, cluster_orders, descriptors_max, restart, sealed_clients_max, store_requests,
 };
 use crate::runtime::{Runtime, RuntimeOptions, Service};
 
@@ -384,8 +384,7 @@ pub async fn pause(error: &std::io::Error) {
 
 /// Each takes two descriptors, and half of them are for others.
 pub fn visitors_max() -> usize {
-    let descriptors = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-    (descriptors.unwrap_or(u64::MAX) / 8).min(VISITORS_MAX) as usize
+    (descriptors_max() / 8).min(VISITORS_MAX) as usize
 }
 
 /// Descriptors of clients that other nodes carry here inside of TLS, besides those of the clients.

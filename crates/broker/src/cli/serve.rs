@@ -35,8 +35,8 @@ use crate::control;
 use crate::runtime::{
     ClusterView, Diallers, Dials, DocumentContents, DocumentWriter, Following, Forwarded, ForwardedClients,
     HttpSocket, NewSocket, Origins, PushOptions, Runtime, RuntimeOptions, Service, SpanPoster, SpreadOptions,
-    SqsOptions, StatsCollector, StorePart, TenantKeys, export_spans, keep_balanced, now_ms, now_us,
-    other_store, publish_documents, read_portable, spread_clients, ticks_us, watch_links,
+    SqsOptions, StatsCollector, StorePart, TenantKeys, descriptors_max, export_spans, keep_balanced, now_ms,
+    now_us, other_store, publish_documents, read_portable, spread_clients, ticks_us, watch_links,
 };
 
 /// Descriptors that connections may not take: the journal keeps 64 sealed segments open for
@@ -759,8 +759,7 @@ fn raise_descriptor_limit() -> u64 {
     if let Err(error) = setrlimit(Resource::Nofile, limit) {
         tracing::debug!(%error, "cannot raise the limit on open files");
     }
-    // `None` is no limit.
-    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+    descriptors_max()
 }
 
 /// Descriptors for HTTP connections, and for requests of push queues.

@@ -10,6 +10,7 @@ mod body;
 mod closing;
 mod cluster;
 mod connection;
+mod descriptors;
 mod dialler;
 mod durations;
 mod farewell;
@@ -37,6 +38,7 @@ pub use cluster::{
     StorePart, admin_elsewhere, admitted, cluster_api, cluster_orders, follow, keep_balanced,
     publish_documents, read_documents, restart, sealed_clients_max,
 };
+pub use descriptors::descriptors_max;
 pub use dialler::{Diallers, Dials};
 pub use figures::StatsCollector;
 pub use http::{

@@ -12,7 +12,7 @@ use postroad_cluster::{Purpose, Term};
 use postroad_journal::Keys;
 use postroad_routing::FIRST_STORE;
 
-use crate::runtime::cluster::copy::{Fetched, Fetcher, Least, Progress, announce};
+use crate::runtime::cluster::copy::{Fetched, Fetcher, Progress, announce};
 use crate::runtime::cluster::joining::Membership;
 use crate::runtime::cluster::peers::Shared;
 
@@ -149,13 +149,12 @@ impl Filling {
             };
             // The author may remove its files.
             let _ = wire.write_frame(&[]);
-            return self.hand_over(copy, least, empty_from.is_some());
+            return self.hand_over(copy, empty_from.is_some());
         }
         Err(failure)
     }
 
-    fn hand_over(&self, copy: Fetched, least: Least, new_vote: bool) -> anyhow::Result<()> {
-        self.fetcher.check_term(copy.term, least)?;
+    fn hand_over(&self, copy: Fetched, new_vote: bool) -> anyhow::Result<()> {
         let (refusal, refused) = sync_channel(1);
         if self.arrivals.send(Arrived { copy, data: self.data.clone(), new_vote, refusal }).is_err() {
             bail!("the journal thread has ended");

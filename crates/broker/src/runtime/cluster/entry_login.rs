@@ -10,6 +10,7 @@ use std::sync::Arc;
 use anyhow::{Context, bail};
 use bytes::Bytes;
 use data_encoding::BASE64;
+use postroad_cluster::HandedLogin;
 use postroad_model::{Federated, LoginAnswer, Principal};
 use postroad_security::Credential;
 use serde::{Deserialize, Serialize};
@@ -70,6 +71,11 @@ enum Shown {
 }
 
 impl EntryLogin {
+    /// As it is handed to another node.
+    pub fn handed(&self) -> HandedLogin {
+        HandedLogin { answers: self.encode(), bytes: self.bytes.clone() }
+    }
+
     /// All of it but the bytes.
     pub fn encode(&self) -> Bytes {
         let (mut challenges, mut welcome) = (Vec::new(), None);

@@ -277,8 +277,7 @@ pub async fn hand_over(
         };
         let mut nonce = [0; NONCE_BYTES];
         far.read_exact(&mut nonce).await?;
-        let login = login.map(|login| HandedLogin { answers: login.encode(), bytes: login.bytes.clone() });
-        let handed = Handed { scheme, client, login };
+        let handed = Handed { scheme, client, login: login.map(EntryLogin::handed) };
         far.write_all(&handed.encode(&key, &nonce)).await?;
         far.flush().await?;
         Ok(far)
@@ -422,7 +421,7 @@ mod tests {
     }
 
     fn handed(login: Option<&EntryLogin>) -> Handed {
-        let login = login.map(|login| HandedLogin { answers: login.encode(), bytes: login.bytes.clone() });
+        let login = login.map(EntryLogin::handed);
         Handed { scheme: "http".to_owned(), client: "192.0.2.7:4000".parse().unwrap(), login }
     }
 

@@ -21,6 +21,7 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 use crate::runtime::cluster::forward::take_sealed;
 use crate::runtime::cluster::peers::{PATIENCE, Shared, named};
 use crate::runtime::cluster::wire::host_of;
+use crate::runtime::descriptors_max;
 
 /// The beginning of such a connection.
 pub const SEALED_MAGIC: [u8; 8] = *b"PRtlsn\r\n";
@@ -73,8 +74,7 @@ pub fn sealed_clients_max(descriptors: u64) -> usize {
 }
 
 async fn receive_all(mut arrived: mpsc::Receiver<Arrived>) {
-    let descriptors = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-    let places = Arc::new(Semaphore::new(sealed_clients_max(descriptors.unwrap_or(u64::MAX))));
+    let places = Arc::new(Semaphore::new(sealed_clients_max(descriptors_max())));
     let turns = Arc::new(Semaphore::new(HANDSHAKES_MAX));
     while let Some((socket, groups)) = arrived.recv().await {
         let Ok(place) = places.clone().try_acquire_owned() else {

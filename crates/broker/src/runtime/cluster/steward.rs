@@ -62,7 +62,7 @@ impl Group<'_> {
         self.tasks().filter_map(wait).collect()
     }
 
-    /// What is to happen to members, in the order of the steps.
+    /// The steps about members, in their order.
     fn tasks(&self) -> impl Iterator<Item = Task> {
         let retires = |node: &NodeId| self.members.record(*node).is_some_and(|record| record.retires);
         let retired = self.members.all().into_iter().filter(retires).map(|node| (node, self.goes(node)));
@@ -113,7 +113,7 @@ impl Group<'_> {
         self.members.voters.iter().copied().filter(|voter| *voter != self.own).filter(stays)
     }
 
-    /// What a node lacks to lead in place of this one.
+    /// Why a node cannot lead in place of this one, if so.
     fn lacks_to_lead(&self, node: NodeId) -> Option<Lack> {
         let is_whole = !self.reached.contains(&node) || !self.damaged.contains(&node);
         if is_whole { self.lacks(node) } else { Some(Lack::WholeStore) }
@@ -131,7 +131,7 @@ impl Group<'_> {
         }
     }
 
-    /// What a node lacks to have caught up.
+    /// Why a node has not caught up, if so.
     fn lacks(&self, node: NodeId) -> Option<Lack> {
         if !self.reached.contains(&node) {
             return Some(Lack::Connection);
@@ -161,6 +161,24 @@ mod tests {
 
     fn node(number: u64) -> NodeId {
         NodeId::new(number).unwrap()
+    }
+
+    fn nodes(numbers: &[u64]) -> Vec<NodeId> {
+        numbers.iter().copied().map(node).collect()
+    }
+
+    /// A leader with 500 entries, at which nothing is damaged.
+    fn group<'a>(members: &'a Members, stored: &'a [(NodeId, Index)], reached: &'a [NodeId]) -> Group<'a> {
+        Group {
+            own: node(1),
+            members,
+            last: Index(500),
+            stored,
+            reached,
+            damaged: &[],
+            elsewhere: &[],
+            common_level: None,
+        }
     }
 
     fn with_learner(replaces: u64) -> Members {
@@ -199,17 +217,8 @@ mod tests {
             ("leads", retired(1), 0, vec![2, 3], Some(Step::HandOver)),
         ] {
             let stored = [(node(2), Index(500)), (node(3), Index(300)), (node(4), Index(500 - lag))];
-            let reached: Vec<NodeId> = reached.into_iter().map(node).collect();
-            let group = Group {
-                own: node(1),
-                members: &members,
-                last: Index(500),
-                stored: &stored,
-                reached: &reached,
-                damaged: &[],
-                elsewhere: &[],
-                common_level: None,
-            };
+            let reached = nodes(&reached);
+            let group = group(&members, &stored, &reached);
             assert_eq!(group.next_step(), want, "case: {case}");
         }
     }
@@ -219,16 +228,8 @@ mod tests {
         let members = with_learner(0);
         let promoted = Some(Step::Change(MemberChange::Promote(node(4))));
         for (stored, want) in [(0, None), (1, promoted), (50, promoted)] {
-            let group = Group {
-                own: node(1),
-                members: &members,
-                last: Index(50),
-                stored: &[(node(4), Index(stored))],
-                reached: &[node(4)],
-                damaged: &[],
-                elsewhere: &[],
-                common_level: None,
-            };
+            let (reached, of) = ([node(4)], [(node(4), Index(stored))]);
+            let group = Group { last: Index(50), ..group(&members, &of, &reached) };
             assert_eq!(group.next_step(), want, "{stored} of 50");
         }
     }
@@ -246,16 +247,8 @@ mod tests {
             let elsewhere: Vec<(u16, NodeId)> =
                 elsewhere.into_iter().map(|number| (2, node(number))).collect();
             let reached = [2, 3, 4].map(node);
-            let group = Group {
-                own: node(1),
-                members: &members,
-                last: Index(500),
-                stored: &reached.map(|node| (node, Index(500))),
-                reached: &reached,
-                damaged: &[],
-                elsewhere: &elsewhere,
-                common_level: None,
-            };
+            let stored = reached.map(|node| (node, Index(500)));
+            let group = Group { elsewhere: &elsewhere, ..group(&members, &stored, &reached) };
             assert_eq!(group.next_step(), want, "case: {case}");
         }
     }
@@ -376,23 +369,12 @@ mod tests {
                 vec![(3, no_majority(1, 2, 2))],
             ),
         ] {
-            let nodes = |numbers: &[u64]| numbers.iter().copied().map(node).collect::<Vec<_>>();
+            let (reached, damaged) = (nodes(reached), nodes(damaged));
             let elsewhere: Vec<(u16, NodeId)> =
                 elsewhere.iter().map(|(store, it)| (*store, node(*it))).collect();
-            let group = Group {
-                own: node(1),
-                members: &members,
-                last: Index(500),
-                stored: &[
-                    (node(2), Index(stored[0])),
-                    (node(3), Index(stored[1])),
-                    (node(4), Index(stored[2])),
-                ],
-                reached: &nodes(reached),
-                damaged: &nodes(damaged),
-                elsewhere: &elsewhere,
-                common_level: None,
-            };
+            let stored: Vec<_> = (2..).map(node).zip(stored.map(Index)).collect();
+            let group =
+                Group { damaged: &damaged, elsewhere: &elsewhere, ..group(&members, &stored, &reached) };
             let want: Vec<(NodeId, Wait)> =
                 want.into_iter().map(|(number, wait)| (node(number), wait)).collect();
             assert_eq!(group.waits(), want, "case: {case}");
@@ -410,19 +392,9 @@ mod tests {
             ("one is away", vec![2, 3, 4], vec![], vec![4, 3]),
             ("one is damaged", vec![2, 3, 4, 5], vec![4], vec![5, 3]),
         ] {
-            let damaged: Vec<NodeId> = damaged.into_iter().map(node).collect();
-            let reached: Vec<NodeId> = reached.into_iter().map(node).collect();
-            let group = Group {
-                own: node(1),
-                members: &members,
-                last: Index(500),
-                stored: &stored,
-                reached: &reached,
-                damaged: &damaged,
-                elsewhere: &[],
-                common_level: None,
-            };
-            assert_eq!(group.heirs(), want.into_iter().map(node).collect::<Vec<_>>(), "case: {case}");
+            let (reached, damaged) = (nodes(&reached), nodes(&damaged));
+            let group = Group { damaged: &damaged, ..group(&members, &stored, &reached) };
+            assert_eq!(group.heirs(), nodes(&want), "case: {case}");
         }
     }
 
@@ -446,18 +418,7 @@ mod tests {
         ] {
             let stored = [(node(4), Index(500))];
             let reached = [2, 3, 4].map(node);
-            let (own, last) = (node(1), Index(500));
-            let elsewhere = &[];
-            let group = Group {
-                own,
-                members: &members,
-                last,
-                stored: &stored,
-                reached: &reached,
-                damaged: &[],
-                elsewhere,
-                common_level,
-            };
+            let group = Group { common_level, ..group(&members, &stored, &reached) };
             assert_eq!(group.next_step(), want, "case: {case}");
         }
     }
@@ -471,17 +432,8 @@ mod tests {
             (vec![2], 2, (1, 2, 2)),
             (vec![], 2, (1, 2, 2)),
         ] {
-            let reached: Vec<NodeId> = reached.into_iter().map(node).collect();
-            let group = Group {
-                own: node(1),
-                members: &members,
-                last: Index(0),
-                stored: &[],
-                reached: &reached,
-                damaged: &[],
-                elsewhere: &[],
-                common_level: None,
-            };
+            let reached = nodes(&reached);
+            let group = Group { last: Index(0), ..group(&members, &[], &reached) };
             let Votes { reached: votes, all, needed } = group.votes_without(node(leaves));
             assert_eq!((votes, all, needed), want, "{reached:?} without {leaves}");
         }

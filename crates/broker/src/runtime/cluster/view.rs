@@ -501,8 +501,8 @@ impl ClusterView {
     /// this node leads; empty if nothing waits.
     fn waits(&self, node: NodeId) -> String {
         let of = |view: &ClusterView| {
-            let shown = view.status.borrow().clone()?;
-            let (_, wait) = shown.waits.into_iter().find(|(member, _)| *member == node)?;
+            let shown = view.status.borrow();
+            let (_, wait) = shown.as_ref()?.waits.iter().find(|(member, _)| *member == node)?;
             Some(wait.text(|node| self.name(node)))
         };
         if !self.part.is_one_of_several() {

@@ -21,7 +21,7 @@ pub enum Wait {
     Learns(Lack),
 }
 
-/// What a node lacks to lead or to vote, the least first.
+/// Why a node cannot lead or vote, the smallest lack first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Lack {
     /// Entries of the log: how many, and with how many it would be ready.

@@ -113,10 +113,9 @@ impl Fetcher {
         link_files(&self.former(), &self.directory)?;
         let mut log = self.open_log()?;
         let end = log.last();
-        let log_terms = LogTerms::of(&log.runs(), end);
-        let least_asked = least.asked();
+        let log_terms = Some(LogTerms::of(&log.runs(), end));
         let request =
-            Request { version: VERSION, log: Some(log_terms), least: least_asked, ..Request::default() };
+            Request { version: VERSION, log: log_terms, least: least.asked(), ..Request::default() };
         wire.write_frame(&serde_json::to_vec(&request)?)?;
         let shared = match serde_json::from_slice(&wire.read_frame(MANIFEST_BYTES_MAX)?)? {
             Answer::Shared(shared) => *shared,

@@ -67,14 +67,14 @@ pub struct Fetcher {
 #[derive(Clone, Copy, Debug)]
 pub struct Least {
     term: Term,
-    /// Whether nodes that are asked are told.
-    is_told: bool,
+    /// Whether requests have it.
+    is_asked: bool,
 }
 
 impl Least {
     /// As a request has it.
     pub(super) fn asked(self) -> Option<u64> {
-        self.is_told.then_some(self.term.0)
+        self.is_asked.then_some(self.term.0)
     }
 }
 
@@ -96,8 +96,8 @@ impl Fetcher {
     ///
     /// # Errors
     /// It is of an earlier term: its author was deposed, another node campaigns, or this one did in
-    /// vain. All nodes that are asked next are told which term is needed.
-    pub fn check_term(&self, term: Term, Least { term: least, .. }: Least) -> anyhow::Result<()> {
+    /// vain. The requests of the next round have the term that is needed.
+    pub(super) fn check_term(&self, term: Term, Least { term: least, .. }: Least) -> anyhow::Result<()> {
         if term < least {
             self.is_too_early.store(true, Ordering::Relaxed);
             bail!("the copy is of term {}, and another node has seen term {}", term.0, least.0);
@@ -105,10 +105,10 @@ impl Fetcher {
         Ok(())
     }
 
-    /// Which copies are of use in the next round, in which all nodes are asked. They are told if
-    /// the last round found one that is too early.
+    /// The copies that are of use in the next round, in which all nodes are asked. Its requests
+    /// have the term if the last round found a copy that is too early.
     pub fn round(&self, term: Term) -> Least {
-        Least { term, is_told: self.is_too_early.swap(false, Ordering::Relaxed) }
+        Least { term, is_asked: self.is_too_early.swap(false, Ordering::Relaxed) }
     }
 
     /// Removes the files of a copy that is not needed any more.

@@ -27,7 +27,7 @@ use serde::{Deserialize, Serialize};
 
 use postroad_store::Layout;
 
-pub use incoming::{Fetched, Fetcher, Least, Progress};
+pub use incoming::{Fetched, Fetcher, Progress};
 pub use install::{announce, install};
 pub use outgoing::Outgoing;
 

@@ -33,7 +33,7 @@ class CarriedTlsTest {
     private static final String TEXT = "text of a message";
 
     private final TlsTest certificates = new TlsTest();
-    /** What must not be readable between nodes. */
+    /** Texts that must not be readable between nodes. */
     private final List<String> secrets = new ArrayList<>(List.of(TEXT, "postroad-session", "Authorization"));
 
     CarriedTlsTest() throws Exception {

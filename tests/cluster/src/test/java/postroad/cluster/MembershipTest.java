@@ -74,13 +74,7 @@ class MembershipTest {
             session.createProducer(queue).send(session.createTextMessage("held"));
             MessageConsumer consumer = session.createConsumer(queue);
             Message held = consumer.receive(10_000);
-            CompletableFuture<String> left = CompletableFuture.supplyAsync(() -> {
-                try {
-                    return leader.ctl("cluster", "leave", leader.name);
-                } catch (Exception failed) {
-                    return failed.toString();
-                }
-            });
+            CompletableFuture<String> left = leader.ctlLater("cluster", "leave", leader.name);
             cluster.await("it is to be removed", () -> leader.hasLogged("this node hands leadership over, as it is to be removed"));
             cluster.await("the reason is said", () -> leader.ctl("cluster").contains("node " + leader.name + " waits: it leads, and hands over once"));
             Thread.sleep(500);
@@ -96,13 +90,7 @@ class MembershipTest {
     private void aReplacementThatIsAwayIsSaidToBe(Node lost, Node replacement) throws Exception {
         Node leader = cluster.leader();
         kill(replacement);
-        CompletableFuture<String> replaced = CompletableFuture.supplyAsync(() -> {
-            try {
-                return leader.ctl("cluster", "replace", lost.name, replacement.name);
-            } catch (Exception failed) {
-                return failed.toString();
-            }
-        });
+        CompletableFuture<String> replaced = leader.ctlLater("cluster", "replace", lost.name, replacement.name);
         String reason = replacement.name + ", which replaces it, is not reached";
         cluster.await("the reason is said", () -> leader.ctl("cluster").contains("node " + lost.name + " waits: " + reason));
         assertTrue(leader.cluster().contains("\"waits\":\"" + reason + "\""), leader.cluster());

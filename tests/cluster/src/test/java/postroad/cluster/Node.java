@@ -14,6 +14,7 @@ import java.util.ArrayList;
 import java.util.Base64;
 import java.util.Comparator;
 import java.util.List;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.Stream;
 
@@ -86,6 +87,17 @@ final class Node {
     /** What {@code postroad ctl} prints about this node, in both its streams. */
     String ctl(String... arguments) throws IOException, InterruptedException {
         return ctlIn(data(), arguments);
+    }
+
+    /** The same beside the test; its error in place of its output if it cannot be run. */
+    CompletableFuture<String> ctlLater(String... arguments) {
+        return CompletableFuture.supplyAsync(() -> {
+            try {
+                return ctl(arguments);
+            } catch (Exception failed) {
+                return failed.toString();
+            }
+        });
     }
 
     /** The same about one of its further stores. */

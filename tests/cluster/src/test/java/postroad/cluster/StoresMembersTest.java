@@ -118,13 +118,7 @@ class StoresMembersTest {
         fourth.start();
         awaitAsking(fourth);
         Node first = cluster.leader();
-        CompletableFuture<String> joined = CompletableFuture.supplyAsync(() -> {
-            try {
-                return first.ctl(words("join", "n4"));
-            } catch (Exception failed) {
-                return failed.toString();
-            }
-        });
+        CompletableFuture<String> joined = first.ctlLater(words("join", "n4"));
         cluster.await("one store has it", () -> first.ctl("cluster").matches("(?s).*n4 has (not asked to join it yet|no vote yet).*"));
         kill(fourth);
         awaitSends();
@@ -170,13 +164,7 @@ class StoresMembersTest {
             var queue = session.createQueue("north.held");
             session.createProducer(queue).send(session.createTextMessage("held"));
             Message held = session.createConsumer(queue).receive(10_000);
-            left = CompletableFuture.supplyAsync(() -> {
-                try {
-                    return leaves.ctl(words("leave", leaves.name));
-                } catch (Exception failed) {
-                    return failed.toString();
-                }
-            });
+            left = leaves.ctlLater(words("leave", leaves.name));
             // A client that has a message keeps the leader for two seconds.
             cluster.await("it is to be removed", () -> leaves.hasLogged("this node hands leadership over, as it is to be removed"));
             kill(ends);
