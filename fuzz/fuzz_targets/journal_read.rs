@@ -1,5 +1,5 @@
 //! Any bytes as a journal's files: opening, reading states and replaying never panics, and opening
-//! twice gives the same.
+//! twice gives the same. A repair looks at them to the end.
 //!
 //! The first byte chooses: raw bytes as a segment, edits of a good journal, or such edits with all
 //! checksums put right again, so that the fuzzer gets after them; and whether the journal is
@@ -9,8 +9,8 @@
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 use postroad_journal::{
-    Checkpoint, Disk, Journal, KEY_BYTES, Key, KeySet, Keys, OpenError, Options, Payload, Record, Recovered,
-    SimulatedDisk, StoredRecord,
+    Checkpoint, Disk, Journal, KEY_BYTES, Key, KeySet, Keys, OpenError, Options, Payload, ReadError, Record,
+    Recovered, Salvage, SimulatedDisk, StoredRecord,
 };
 use postroad_model::{PartitionId, Position};
 
@@ -28,6 +28,9 @@ fuzz_target!(|data: &[u8]| {
     } else {
         good_journal(&disk, &keys);
         edit(&disk, rest, mode % 3 == 2);
+    }
+    if let Ok(salvage) = Salvage::look_with(disk.copy(), keys.clone()) {
+        let _ = salvage.replay::<ReadError>(&mut |_| Ok(()));
     }
     let first = replay(&disk, &keys);
     if first.is_some() {

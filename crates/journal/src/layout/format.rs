@@ -191,7 +191,13 @@ impl GroupHeader {
         crc32c::crc32c_append(crc32c::crc32c(&bytes[8..]), &offset.to_le_bytes())
     }
 
-    /// `None` unless the checksum holds for a group at `offset`.
+    /// Bytes of the header and the record table.
+    pub(crate) fn front_bytes(&self) -> u64 {
+        GROUP_HEADER_BYTES as u64 + u64::from(self.record_count) * RECORD_HEADER_BYTES as u64
+    }
+
+    /// `None` unless the checksum holds for a group at `offset`, and the group has room for its
+    /// record table: a reader that goes from group to group always gets ahead.
     pub(crate) fn decode(bytes: &[u8; GROUP_HEADER_BYTES], offset: u64) -> Option<GroupHeader> {
         let mut rest = &bytes[..];
         if rest.get_u32_le() != GROUP_MAGIC || rest.get_u32_le() != GroupHeader::checksum(bytes, offset) {
@@ -213,7 +219,9 @@ impl GroupHeader {
         let GroupEnd { segment, offset, number } = header.previous;
         let numbers = [header.number.0, segment.0, offset, number.0];
         let sound = 0 < header.number.0 && numbers.iter().all(|&number| number <= NUMBER_MAX);
-        (sound && header.length_bytes.is_multiple_of(SECTOR_BYTES)).then_some(header)
+        let length = header.length_bytes;
+        let fits = length.is_multiple_of(SECTOR_BYTES) && header.front_bytes() <= length;
+        (sound && fits).then_some(header)
     }
 
     /// Whether these bytes look like a group of this salt whose checksum need not hold: a torn one.

@@ -117,12 +117,10 @@ impl<'f, F: DiskFile> Window<'f, F> {
     /// The group that starts at `offset`, if its header and table are intact and of this salt.
     pub(crate) fn head(&mut self, salt: u64, offset: u64) -> io::Result<Option<GroupHead>> {
         let Some(header) = self.header(offset)?.filter(|header| header.salt == salt) else { return Ok(None) };
-        let table_bytes = header.record_count as usize * RECORD_HEADER_BYTES;
-        if header.length_bytes < (GROUP_HEADER_BYTES + table_bytes) as u64
-            || offset.checked_add(header.length_bytes).is_none_or(|end| self.limit < end)
-        {
+        if offset.checked_add(header.length_bytes).is_none_or(|end| self.limit < end) {
             return Ok(None);
         }
+        let table_bytes = header.record_count as usize * RECORD_HEADER_BYTES;
         let Some(table) = self.bytes(offset + GROUP_HEADER_BYTES as u64, table_bytes)? else {
             return Ok(None);
         };

@@ -63,16 +63,17 @@ fn with_header<F: DiskFile>(
 ) -> io::Result<Option<GroupHead>> {
     let (rows, salt) = (table(window, offset, header.record_count as usize)?, header.salt);
     let end = offset.saturating_add(header.length_bytes);
-    let front = (GROUP_HEADER_BYTES + rows.len() * RECORD_HEADER_BYTES) as u64;
     if rows.len() < header.record_count as usize
         || window.bytes(offset, header.length_bytes as usize)?.is_none()
     {
         return Ok(None);
     }
     let mut records = Vec::new();
-    let mut at = offset + front;
+    let mut at = offset + header.front_bytes();
     for row in &rows {
-        let Some(entry) = holding(window, row, salt, at)? else { break };
+        let Some(entry) = holding(window, row, salt, at)?.filter(|entry| entry.payload().end <= end) else {
+            break;
+        };
         at += padded(&entry.header);
         records.push(entry);
     }

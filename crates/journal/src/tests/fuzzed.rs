@@ -2,9 +2,9 @@
 //! checksums.
 
 use super::in_memory;
-use super::service::{OPTIONS, open, record};
+use super::service::{OPTIONS, open, position, record};
 use super::simulation::Random;
-use crate::{Checkpoint, Disk, Journal, SimulatedDisk};
+use crate::{Checkpoint, Disk, Journal, Met, ReadError, Salvage, SimulatedDisk};
 use bytes::Bytes;
 use postroad_model::PartitionId;
 
@@ -31,8 +31,8 @@ fn reseal(bytes: &mut [u8]) {
     }
 }
 
-#[test]
-fn wrong_bytes_under_right_checksums_never_panic() {
+/// Fourteen groups of two records each, with a checkpoint in the middle.
+fn written() -> SimulatedDisk {
     let source = SimulatedDisk::new(9);
     let (mut journal, _) = open(&source);
     for number in 1..=14 {
@@ -46,7 +46,43 @@ fn wrong_bytes_under_right_checksums_never_panic() {
             journal.write_checkpoint(vec![state(0), state(1)]).unwrap();
         }
     }
-    let source = source.copy();
+    source.copy()
+}
+
+/// Opens it, reads all records of both partitions and commits one more; false if it cannot be
+/// opened.
+fn use_it(disk: &SimulatedDisk) -> bool {
+    let Ok((mut journal, recovered)) = Journal::open(disk.clone(), OPTIONS) else { return false };
+    in_memory(&recovered.checkpoints);
+    recovered.records().for_each(|record| drop(record.unwrap()));
+    for number in 1..=15 {
+        for partition in [0, 1] {
+            let wanted = PartitionId(partition);
+            let found = journal.read_many(wanted, position(number), 3, 4000).unwrap_or_default();
+            let rises = found.is_sorted_by(|one, next| one.position < next.position);
+            assert!(rises, "a record came twice: {partition}, {number}");
+        }
+    }
+    let next = journal.last_position(PartitionId(0)).map_or(1, |last| last.get() + 1);
+    let _ = journal.commit(&[record(0, next, 5000)]);
+    true
+}
+
+/// Records that a repair would keep; 0 if it finds none of the files readable.
+fn salvaged(disk: &SimulatedDisk) -> usize {
+    let mut kept = 0;
+    if let Ok(salvage) = Salvage::look(disk.clone()) {
+        let _ = salvage.replay::<ReadError>(&mut |met| {
+            kept += usize::from(matches!(met, Met::Record(_)));
+            Ok(())
+        });
+    }
+    kept
+}
+
+#[test]
+fn wrong_bytes_under_right_checksums_never_panic() {
+    let source = written();
     let names = source.list().unwrap();
     let mut opened = 0;
     for seed in 0..1500 {
@@ -63,17 +99,30 @@ fn wrong_bytes_under_right_checksums_never_panic() {
         }
         reseal(&mut bytes);
         disk.set_contents(name, bytes);
-        let Ok((mut journal, recovered)) = Journal::open(disk, OPTIONS) else { continue };
-        opened += 1;
-        in_memory(&recovered.checkpoints);
-        let records: Vec<_> = recovered.records().map(|record| record.unwrap()).collect();
-        for record in
-            records.iter().chain([&super::service::stored(0, 1, 0), &super::service::stored(1, 3, 0)])
-        {
-            let _ = journal.read_many(record.partition, record.position, 3, 4000);
-        }
-        let next = journal.last_position(PartitionId(0)).map_or(1, |last| last.get() + 1);
-        let _ = journal.commit(&[record(0, next, 5000)]);
+        let _ = salvaged(&disk.copy());
+        opened += usize::from(use_it(&disk));
     }
     assert!(100 < opened, "only {opened} journals could be opened");
+}
+
+/// A group whose header has a valid checksum and no length: reading goes on behind it instead of
+/// staying at it for good.
+#[test]
+fn a_group_without_length_holds_up_no_reader() {
+    const LENGTH: usize = 48;
+    let source = written();
+    let name = source.list().unwrap().into_iter().find(|name| name.ends_with(".segment")).unwrap();
+    let groups = (512..source.contents(&name).unwrap().len()).step_by(512);
+    let groups = groups.filter(|&at| source.contents(&name).unwrap()[at..].starts_with(b"PRGR"));
+    let groups: Vec<usize> = groups.collect();
+    assert!(3 < groups.len(), "{groups:?}");
+    for group in groups {
+        let disk = source.copy();
+        let mut bytes = disk.contents(&name).unwrap();
+        bytes[group + LENGTH..group + LENGTH + 6].fill(0);
+        reseal(&mut bytes);
+        disk.set_contents(&name, bytes);
+        assert!(0 < salvaged(&disk.copy()), "group at {group}");
+        use_it(&disk);
+    }
 }
