@@ -22,6 +22,11 @@ destinations = ["queue://orders.>"]
 actions = ["read", "write", "create"]
 
 [[security.permission]]
+users = ["ann"]
+destinations = ["queue://notes"]
+actions = ["read"]
+
+[[security.permission]]
 users = ["root"]
 destinations = ["queue://>", "topic://>"]
 actions = ["read", "write", "create", "manage", "admin"]
@@ -110,6 +115,27 @@ class Permissions(unittest.TestCase):
             self.check(case, want, self.iron(token, method, path, body))
         self.assertEqual(self.iron("ann:wrong", "POST", "orders/queues/iron/messages", post)[0], 401)
 
+    def test_queues_that_the_broker_writes_to_for_another_one(self):
+        ann, root = "ann:secret-a", "root:secret-r"
+        to = lambda queue: {"subscribers": [{"name": "s", "url": f"ironmq:///{queue}"}]}
+        push = lambda **settings: {"queue": {"type": "multicast", "push": settings}}
+        alerts = {"alerts": [{"type": "fixed", "trigger": 1, "queue": "notes"}]}
+        dead = {"dead_letter": {"queue_name": "notes", "max_reservations": 2}}
+        for case, want, token, method, path, body in [
+            ("ann pushes to her own queue", 200, ann, "PUT", "default/queues/orders.push", push(**to("orders.in"))),
+            ("ann pushes elsewhere", 403, ann, "PUT", "default/queues/orders.other", push(**to("notes"))),
+            ("ann subscribes", 403, ann, "POST", "default/queues/orders.push/subscribers", to("notes")),
+            ("ann has errors", 403, ann, "PATCH", "default/queues/orders.push", push(error_queue="notes")),
+            ("ann has alerts", 403, ann, "PUT", "default/queues/orders.alerts", {"queue": alerts}),
+            ("ann has dead letters", 403, ann, "PUT", "default/queues/orders.dead", {"queue": dead}),
+            ("ann's project has them", 200, ann, "PUT", "orders/queues/dead", {"queue": dead}),
+            ("ann pushes in her project", 200, ann, "PUT", "orders/queues/moved", push(**to("notes"))),
+            ("then in another one", 403, ann, "PATCH", "default/queues/orders.moved", push(retries=1)),
+            ("root pushes elsewhere", 200, root, "PUT", "default/queues/orders.root", push(**to("notes"))),
+            ("ann keeps that", 200, ann, "PATCH", "default/queues/orders.root", push(retries=1)),
+        ]:
+            self.check(case, want, self.iron(token, method, path, body))
+
     def key(self, user):
         """The id and secret of a new access key."""
         data = os.path.join(self.broker.folder, "data")
@@ -144,6 +170,12 @@ class Permissions(unittest.TestCase):
         self.check("ann sends", 403, self.sqs(ann, "SendMessage", sent))
         self.check("ann receives", 403, self.sqs(ann, "ReceiveMessage", {"QueueUrl": url}))
         self.check("root receives", 200, self.sqs(root, "ReceiveMessage", {"QueueUrl": url}))
+        self.check("root makes a queue", 200, self.sqs(root, "CreateQueue", {"QueueName": "notes"}))
+        target = "arn:aws:sqs:us-east-1:000000000000:notes"
+        redrive = {"RedrivePolicy": json.dumps({"deadLetterTargetArn": target, "maxReceiveCount": 1})}
+        made = {"QueueName": "orders", "Attributes": redrive}
+        self.check("ann has dead letters elsewhere", 403, self.sqs(ann, "CreateQueue", made))
+        self.check("root has", 200, self.sqs(root, "CreateQueue", made))
 
     def test_ctl_from_another_machine(self):
         self.root.send("bills.ctl", "one")

@@ -1,5 +1,6 @@
 //! Settings of a queue, as clients set them and as the broker keeps them.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -175,14 +176,8 @@ impl Settings {
                 return Err(ApiError::bad("the queue of an alert is to be another queue"));
             }
         }
-        let (dead_letters, deliveries_max) = match &self.dead_letter {
-            Some((name, max)) => {
-                let kept = self.kept_dead_letters.as_ref().filter(|(kept, _)| kept == name);
-                let named = || queue_name(project, name).map(Arc::from);
-                (Some(kept.map_or_else(named, |(_, kept)| Ok(kept.clone()))?), *max as u32)
-            }
-            None => (None, 0),
-        };
+        let dead_letters = self.dead_letters(project)?;
+        let deliveries_max = self.dead_letter.as_ref().map_or(0, |(_, max)| *max as u32);
         let dead = self.dead_letter.as_ref().map(|(name, _)| name);
         let mut document = Value::Object(self.others.clone());
         document["message_timeout"] = json!(self.message_timeout_s);
@@ -202,6 +197,26 @@ impl Settings {
             return Err(ApiError::bad(msg));
         }
         Ok(QueueOptions { deliveries_max, dead_letters, document: Bytes::from(document) })
+    }
+
+    /// The broker's name of the queue of dead messages.
+    fn dead_letters(&self, project: &str) -> Result<Option<Arc<str>>, ApiError> {
+        let Some((name, _)) = &self.dead_letter else { return Ok(None) };
+        match self.kept_dead_letters.as_ref().filter(|(kept, _)| kept == name) {
+            Some((_, kept)) => Ok(Some(kept.clone())),
+            None => queue_name(project, name).map(|name| Some(name.into())),
+        }
+    }
+
+    /// The queues that the broker writes to for this queue of the project, by the broker's names:
+    /// those of subscribers, of failed pushes, of alerts and of dead messages. Names that cannot be
+    /// those of queues are left out.
+    pub fn targets(&self, project: &str) -> BTreeSet<Arc<str>> {
+        let subscribers = self.push.iter().flat_map(|push| &push.subscribers);
+        let errors = self.push.iter().filter_map(|push| push.error_queue.as_deref());
+        let named = subscribers.filter_map(Subscriber::queue).chain(errors).chain(self.alerts.targets());
+        let named = named.filter_map(|name| queue_name(project, name).ok()).map(Arc::from);
+        named.chain(self.dead_letters(project).ok().flatten()).collect()
     }
 
     /// The settings in the options of a queue.
@@ -241,5 +256,49 @@ impl Settings {
     pub fn project_of(options: &QueueOptions) -> Option<String> {
         let document: Value = serde_json::from_slice(&options.document).ok()?;
         document["project"].as_str().map(str::to_owned)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(before: Settings, change: Value) -> Settings {
+        let (mut settings, is_new) = (before.clone(), before == Settings::default());
+        settings.update(&mut Fields::of(change, "queue").unwrap(), is_new).unwrap();
+        settings
+    }
+
+    #[test]
+    fn targets_are_all_queues_that_the_broker_writes_to() {
+        let push = json!({
+            "subscribers": [
+                { "name": "one", "url": "ironmq:///one" },
+                { "name": "two", "url": "http://two/" },
+                { "name": "no queue", "url": "ironmq:///>" },
+            ],
+            "error_queue": "errors",
+        });
+        let pushing = set(Settings::default(), json!({ "type": "multicast", "push": push }));
+        let dead = json!({ "dead_letter": { "queue_name": "dead", "max_reservations": 2 } });
+        let mut alerting = set(Settings::default(), dead);
+        let alert = json!({ "type": "fixed", "trigger": 1, "queue": "alerts" });
+        alerting.change_alerts(&AlertChange::Add(Alerts::parse(vec![alert]).unwrap())).unwrap();
+        let kept = alerting.options("p", "q").unwrap();
+        for (case, settings, project, want) in [
+            ("none", &Settings::default(), "p", &[][..]),
+            ("push", &pushing, "p", &["p.errors", "p.one"]),
+            ("push in the default project", &pushing, "default", &["errors", "one"]),
+            ("alerts and dead letters", &alerting, "p", &["p.alerts", "p.dead"]),
+            (
+                "the queue of dead letters keeps its name",
+                &Settings::of(Some(&kept)),
+                "x",
+                &["p.dead", "x.alerts"],
+            ),
+        ] {
+            let targets = settings.targets(project);
+            assert_eq!(targets.iter().map(|name| &**name).collect::<Vec<_>>(), want, "case: {case}");
+        }
     }
 }

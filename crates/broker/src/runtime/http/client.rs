@@ -2,15 +2,17 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use postroad_model::{
-    ConnectionId, Destination, Event, LeaseAnswer, LeaseEvent, Message, Principal, Refusal, Reserve,
+    Action, ConnectionId, Destination, Event, LeaseAnswer, LeaseEvent, Message, Principal, Refusal, Reserve,
     Reserved, Ticket, ToSession,
 };
 use postroad_node::{
     Ahead, ClientError, ClientLimits, ClientOptions, ConnectionPermit, LocalClient, TenantMeters,
 };
+use postroad_routing::Permissions;
 use rustc_hash::FxHashMap;
 use tokio::sync::Notify;
 
@@ -59,8 +61,9 @@ impl Fronts {
     pub fn of(&self, principal: Principal) -> Result<FrontClient, Refusal> {
         let places = self.handle.core.borrow().places();
         let (permit, tenants) = (places.borrow().permit(&principal)?, places.borrow().tenants.clone());
-        let (client, bodies) = (self.client_of(principal), self.bodies.clone());
-        Ok(FrontClient { client, bodies, room: RefCell::default(), tenants, _permit: permit })
+        let (client, bodies) = (self.client_of(principal.clone()), self.bodies.clone());
+        let caller = Caller { principal, permissions: places.borrow().permissions.clone() };
+        Ok(FrontClient { client, bodies, room: RefCell::default(), tenants, caller, _permit: permit })
     }
 
     fn client_of(&self, principal: Principal) -> Rc<LocalClient> {
@@ -94,6 +97,27 @@ fn join(handle: &CoreHandle, principal: Principal, closing: &Rc<Notify>) -> Rc<L
     Rc::new(client)
 }
 
+/// The principal of requests, with the permissions in force when they began.
+#[derive(Clone)]
+struct Caller {
+    principal: Principal,
+    permissions: Arc<Permissions>,
+}
+
+impl Caller {
+    fn check_writes<'q>(&self, mut queues: impl Iterator<Item = &'q str>) -> Result<(), Refusal> {
+        let grants = self.permissions.grants_of(&self.principal);
+        let refused = queues.find_map(|queue| {
+            let destination = Destination::queue(queue);
+            (!grants.permit(Action::Write, &destination)).then_some(destination)
+        });
+        refused.map_or(Ok(()), |destination| {
+            let (user, action) = (self.principal.user().cloned(), Action::Write);
+            Err(Refusal::NotPermitted { user, action, destination })
+        })
+    }
+}
+
 /// A client whose errors are refusals: for one request, or for tasks of the broker.
 pub struct FrontClient {
     client: Rc<LocalClient>,
@@ -101,6 +125,7 @@ pub struct FrontClient {
     /// Memory of the large bodies that the request has been given.
     room: RefCell<Room>,
     tenants: TenantMeters,
+    caller: Caller,
     _permit: Option<ConnectionPermit>,
 }
 
@@ -109,13 +134,23 @@ impl FrontClient {
     pub fn new(handle: &CoreHandle, closing: &Rc<Notify>) -> Rc<FrontClient> {
         let client = join(handle, Principal::Operator, closing);
         let (bodies, room, tenants) = (Bodies::default(), RefCell::default(), TenantMeters::default());
-        Rc::new(FrontClient { client, bodies, room, tenants, _permit: None })
+        let caller = Caller { principal: Principal::Operator, permissions: Arc::default() };
+        Rc::new(FrontClient { client, bodies, room, tenants, caller, _permit: None })
     }
 
     /// The same client, for work that outlives this request.
     pub fn another(&self) -> FrontClient {
         let (client, bodies, tenants) = (self.client.clone(), self.bodies.clone(), self.tenants.clone());
-        FrontClient { client, bodies, room: RefCell::default(), tenants, _permit: None }
+        let caller = self.caller.clone();
+        FrontClient { client, bodies, room: RefCell::default(), tenants, caller, _permit: None }
+    }
+
+    /// Checks that the caller may write to these queues, which the broker will do in its place.
+    ///
+    /// # Errors
+    /// [`Refusal::NotPermitted`] for the first queue to which it may not.
+    pub fn check_writes<'q>(&self, queues: impl Iterator<Item = &'q str>) -> Result<(), Refusal> {
+        self.caller.check_writes(queues).inspect_err(log_refused_request)
     }
 
     /// Makes a request about leases, and waits for the answers. Dropped before they have come, a
@@ -254,5 +289,41 @@ fn refusal(error: ClientError) -> Refusal {
             refusal
         }
         other => Refusal::StoreFailed { reason: other.to_string() },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use postroad_routing::{DestinationPattern, Grantee, Permission};
+
+    use super::*;
+
+    #[test]
+    fn queues_that_the_broker_writes_to_in_place_of_a_user_need_its_permission() {
+        let mut permissions = Permissions::default();
+        permissions.add(Permission {
+            grantees: vec![Grantee::User("bob".into())],
+            destinations: vec![DestinationPattern::parse("queue://bob.>").unwrap()],
+            actions: [Action::Write].into_iter().collect(),
+        });
+        let (some, none) = (Arc::new(permissions), Arc::<Permissions>::default());
+        let bob = || Principal::User("bob".into());
+        for (case, principal, permissions, queues, want) in [
+            ("its own", bob(), &some, vec!["bob.a", "bob.b"], None),
+            ("no queue", bob(), &some, vec![], None),
+            ("another one", bob(), &some, vec!["bob.a", "bills"], Some("bills")),
+            ("another user", Principal::User("eve".into()), &some, vec!["bob.a"], Some("bob.a")),
+            ("anonymous", Principal::Anonymous, &some, vec!["bob.a"], Some("bob.a")),
+            ("the broker", Principal::Operator, &some, vec!["bills"], None),
+            ("without permissions", bob(), &none, vec!["bills"], None),
+        ] {
+            let caller = Caller { principal: principal.clone(), permissions: permissions.clone() };
+            let refusal = want.map(|queue| Refusal::NotPermitted {
+                user: principal.user().cloned(),
+                action: Action::Write,
+                destination: Destination::queue(queue),
+            });
+            assert_eq!(caller.check_writes(queues.into_iter()).err(), refusal, "case: {case}");
+        }
     }
 }

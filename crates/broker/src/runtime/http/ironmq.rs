@@ -205,7 +205,8 @@ async fn list(client: &FrontClient, project: &str, prefix: &str, previous: &str,
     Ok((200, names(found.iter().filter_map(|name| name.strip_prefix(&own)))))
 }
 
-/// Changes the settings of a queue; one change at a time.
+/// Changes the settings of a queue; one change at a time. The broker writes to the targets of the
+/// queue, so a new one needs the caller's permission to do so.
 async fn configure(
     (client, hub): (&FrontClient, &PushHub),
     project: &str,
@@ -215,13 +216,20 @@ async fn configure(
 ) -> Result<Settings, ApiError> {
     let queue = Destination::queue(&queue_name(project, name)?);
     let _changing = hub.changing(&queue.name).await;
-    let (before, is_new) = match describe(client, &queue).await {
-        Ok(about) => (Settings::of(about.options.as_ref()), about.options.is_none()),
-        Err(error) if create && error.status == 404 => (Settings::default(), true),
+    let kept = match describe(client, &queue).await {
+        Ok(about) => about.options,
+        Err(error) if create && error.status == 404 => None,
         Err(error) => return Err(error),
     };
-    let settings = change(before, is_new)?;
+    let before = Settings::of(kept.as_ref());
+    // The queue may have been configured as one of another project, with other targets.
+    let project_before = kept.as_ref().and_then(Settings::project_of);
+    let targets_before = before.targets(project_before.as_deref().unwrap_or(project));
+    let settings = change(before, kept.is_none())?;
     let (options, broker_name) = (settings.options(project, name)?, queue.name.clone());
+    let targets = settings.targets(project);
+    let checked = client.check_writes(targets.difference(&targets_before).map(|target| &**target));
+    checked.map_err(|refusal| ApiError::of_refusal(&refusal))?;
     ask(client, |connection, ticket| LeaseEvent::Configure { queue, options, connection, ticket }).await?;
     let (push, alerts) = (settings.push.clone(), settings.alerts.clone());
     hub.tell(ToPusher::Configured { queue: broker_name, project: project.to_owned(), push, alerts }).await;

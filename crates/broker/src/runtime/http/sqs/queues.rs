@@ -36,7 +36,7 @@ impl Asked<'_> {
         (settings.created_s, settings.modified_s) = (now_s, now_s);
         settings.set(&queue, &attributes, true)?;
         settings.tag(tags)?;
-        self.check_redrive(&queue, &settings, &attributes).await?;
+        self.check_redrive(&queue, (None, &settings), &attributes).await?;
         self.configure(&queue, &settings).await?;
         Ok(answer)
     }
@@ -48,8 +48,14 @@ impl Asked<'_> {
         ask(&self.client, event).await.map(drop)
     }
 
-    /// A dead-letter queue exists, and allows this queue to use it.
-    async fn check_redrive(&self, queue: &str, settings: &Settings, set: &Texts) -> Result<(), SqsError> {
+    /// A dead-letter queue exists, and allows this queue to use it. The broker writes to it, so one
+    /// that was not `before` needs the user's permission to do so.
+    async fn check_redrive(
+        &self,
+        queue: &str,
+        (before, settings): (Option<&str>, &Settings),
+        set: &Texts,
+    ) -> Result<(), SqsError> {
         let Some((target, _)) = settings.dead_letter.as_ref().filter(|_| set.contains_key("RedrivePolicy"))
         else {
             return Ok(());
@@ -61,6 +67,9 @@ impl Asked<'_> {
             }
             _ => error,
         })?;
+        let new = Some(target.as_str()).filter(|target| before != Some(*target));
+        let checked = self.client.check_writes(new.into_iter());
+        checked.map_err(|refusal| SqsError::of_refusal(&refusal))?;
         match Settings::of(about.options.as_ref()).allows_redrive_of(queue) {
             true => Ok(()),
             false => {
@@ -86,8 +95,9 @@ impl Asked<'_> {
     pub(super) async fn set(&self, queue: &str, attributes: &Texts) -> Result<Value, SqsError> {
         let _changing = self.hub.changing(queue).await;
         let mut settings = Settings::of(self.describe(queue).await?.options.as_ref());
+        let before = settings.dead_letter.as_ref().map(|(target, _)| target.clone());
         settings.set(queue, attributes, false)?;
-        self.check_redrive(queue, &settings, attributes).await?;
+        self.check_redrive(queue, (before.as_deref(), &settings), attributes).await?;
         settings.modified_s = now_ms() / 1000;
         self.configure(queue, &settings).await?;
         Ok(Value::Null)
