@@ -40,6 +40,8 @@ pub(crate) enum State {
     Done,
     /// It has not, and is not asked again.
     Failed,
+    /// Its subscriber has left the queue before the endpoint was asked.
+    Removed,
 }
 
 /// A message for one subscriber.
@@ -62,7 +64,7 @@ pub struct Delivery {
 
 impl Delivery {
     pub(crate) fn is_over(&self) -> bool {
-        matches!(self.state, State::Done | State::Failed)
+        matches!(self.state, State::Done | State::Failed | State::Removed)
     }
 
     /// As the API shows it; `wall_ms` turns a time of the driver's clock into a time of day.
@@ -132,19 +134,24 @@ impl Pushed {
             PushKind::Multicast => self.deliveries.iter().all(Delivery::is_over),
             PushKind::Unicast => {
                 let is_done = |delivery: &Delivery| delivery.state == State::Done;
-                let has_failed = |delivery: &Delivery| delivery.state == State::Failed;
-                self.deliveries.iter().any(is_done) || self.deliveries.iter().all(has_failed)
+                self.deliveries.iter().any(is_done) || self.deliveries.iter().all(Delivery::is_over)
             }
         }
     }
 
     /// Whether an endpoint has not taken it that should have.
     pub(crate) fn has_failed(&self, kind: PushKind) -> bool {
-        let has_failed = |delivery: &Delivery| delivery.state == State::Failed;
+        let has = |state: State| self.deliveries.iter().any(|delivery| delivery.state == state);
+        let all_are_over = self.deliveries.iter().all(Delivery::is_over);
         match kind {
-            PushKind::Multicast => self.deliveries.iter().any(has_failed),
-            PushKind::Unicast => !self.deliveries.is_empty() && self.deliveries.iter().all(has_failed),
+            PushKind::Multicast => has(State::Failed),
+            PushKind::Unicast => all_are_over && has(State::Failed) && !has(State::Done),
         }
+    }
+
+    /// Whether all subscribers for which it was reserved have left the queue.
+    pub(crate) fn lost_all_subscribers(&self) -> bool {
+        self.deliveries.iter().all(|delivery| delivery.state == State::Removed)
     }
 
     /// The message for the error queue.

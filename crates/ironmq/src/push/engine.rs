@@ -367,10 +367,7 @@ impl Engine {
                     delivery.url = subscriber.url.as_str().into();
                     self.line_up(key.clone(), now_ms);
                 }
-                None => {
-                    delivery.state = State::Done;
-                    self.finish(key, actions);
-                }
+                None => self.removed(key, now_ms, actions),
             }
         }
         self.endpoints.get_mut(url)?.line.pop_front();
@@ -463,7 +460,8 @@ impl Engine {
             }
             if !is_spent && let Some(pushed) = self.held_mut(key) {
                 // Another round.
-                pushed.deliveries.iter_mut().for_each(|delivery| delivery.state = State::Idle);
+                let failed = pushed.deliveries.iter_mut().filter(|found| found.state == State::Failed);
+                failed.for_each(|found| found.state = State::Idle);
             }
         }
         match (is_spent, at_ms, self.delivery(key)) {
@@ -475,6 +473,29 @@ impl Engine {
                 self.drop_body(&key.queue, key.id);
             }
         }
+    }
+
+    /// The subscriber has left the queue: with unicast it is another one's turn.
+    fn removed(&mut self, key: &Key, now_ms: u64, actions: &mut Vec<Action>) {
+        if let Some(delivery) = self.delivery(key) {
+            delivery.state = State::Removed;
+        }
+        let Some(queue) = self.queues.get(&key.queue) else { return };
+        if queue.settings.kind == PushKind::Unicast {
+            let deliveries = queue.held.get(&key.id).map_or(&[][..], |pushed| &pushed.deliveries);
+            let failed = deliveries.iter().enumerate().filter(|(_, found)| found.state == State::Failed);
+            let next = failed.min_by_key(|(_, found)| found.tries);
+            // If all others have been asked, another round begins by one that has retries left.
+            let next = next.map(|(number, found)| (number, back_off_ms(&queue.settings, found.tries)));
+            if self.line_up_next(&key.queue, key.id, key.number + 1, now_ms) {
+                return;
+            }
+            if let Some((number, wait_ms)) = next {
+                let key = Key { number, ..key.clone() };
+                return self.failed(&key, now_ms, Some(now_ms + wait_ms), actions);
+            }
+        }
+        self.finish(key, actions);
     }
 
     fn held_mut(&mut self, key: &Key) -> Option<&mut Pushed> {
@@ -491,6 +512,10 @@ impl Engine {
         let Some(pushed) = self.forget(&key.queue, key.id) else { return };
         let error_queue = self.settings(&key.queue).and_then(|settings| settings.error_queue.clone());
         let queue = key.queue.clone();
+        if pushed.lost_all_subscribers() {
+            // The present subscribers get it with the next reserve, or it waits for some.
+            return actions.push(Action::Release { queue, handles: vec![(pushed.id, pushed.lease)] });
+        }
         actions.push(match error_queue.filter(|_| pushed.has_failed(kind)) {
             Some(error_queue) => Action::Report { queue, error_queue, message: Box::new(pushed) },
             None => Action::Delete { queue, id: pushed.id, lease: pushed.lease },

@@ -259,3 +259,103 @@ fn leases_are_extended_and_lost_ones_are_let_go() {
     bench.engine.remove(&bench.queue.clone());
     assert_eq!((bench.engine.held, bench.engine.next_ms().is_some()), (0, false));
 }
+
+/// The ends of two messages whose queue changes from the settings to others while the second one
+/// waits: after the change its requests are answered by these statuses.
+fn ended_after(before: PushSettings, after: PushSettings, statuses: &[u16]) -> Vec<&'static str> {
+    let mut bench = Bench::new(PushSettings { concurrency: 1, ..before });
+    bench.post(2);
+    let queue = bench.queue.clone();
+    // The second message waits for its turn.
+    let sent = bench.sent();
+    bench.engine.configure(&queue, PushSettings { concurrency: 1, ..after }, bench.now_ms);
+    sent.iter().for_each(|attempt| bench.answer(attempt, 200));
+    let mut ended = bench.ended();
+    for status in statuses {
+        for attempt in bench.sent() {
+            bench.answer(&attempt, *status);
+        }
+        ended.extend(bench.ended());
+        bench.now_ms += 60_000;
+    }
+    assert_eq!(bench.urls(), Vec::<String>::new());
+    ended.extend(bench.ended());
+    assert_eq!((bench.engine.held, bench.engine.due.len()), (0, 0));
+    ended
+}
+
+#[test]
+fn messages_of_a_removed_subscriber_are_given_back_unless_another_one_has_them() {
+    let (one, two) = (&["http://a"][..], &["http://a", "http://b"][..]);
+    let renamed = |kind| {
+        let mut renamed = settings(kind, one);
+        renamed.subscribers[0].name = "renamed".to_owned();
+        renamed
+    };
+    for kind in [PushKind::Multicast, PushKind::Unicast] {
+        let ended = ended_after(settings(kind, one), renamed(kind), &[]);
+        assert_eq!(ended, ["deleted", "released"], "{kind:?}: renamed");
+        let ended = ended_after(settings(kind, one), settings(kind, &[]), &[]);
+        assert_eq!(ended, ["deleted", "released"], "{kind:?}: the last one was removed");
+        let ended = ended_after(settings(kind, one), settings(kind, &["http://c"]), &[]);
+        assert_eq!(ended, ["deleted", "released"], "{kind:?}: replaced");
+    }
+    let (multicast, unicast) = (PushKind::Multicast, PushKind::Unicast);
+    let ended = ended_after(settings(multicast, two), settings(multicast, one), &[200]);
+    assert_eq!(ended, ["deleted", "deleted"], "the other subscriber has taken it");
+    let ended = ended_after(settings(multicast, two), settings(multicast, one), &[500, 500, 500]);
+    assert_eq!(ended, ["deleted", "reported"], "the other subscriber has failed");
+    let ended = ended_after(settings(unicast, two), settings(unicast, &["http://c"]), &[]);
+    assert_eq!(ended, ["deleted", "deleted"], "both were on their way");
+}
+
+#[test]
+fn unicast_goes_on_with_the_next_subscriber_when_one_is_removed() {
+    let mut bench = Bench::new(settings(PushKind::Unicast, &["http://a", "http://b"]));
+    let queue = bench.queue.clone();
+    bench.post(1);
+    let sent = bench.sent();
+    assert_eq!(&*sent[0].url, "http://a");
+    bench.answer(&sent[0], 500);
+    let sent = bench.sent();
+    assert_eq!(&*sent[0].url, "http://b");
+    bench.answer(&sent[0], 500);
+    // Both have failed, and it waits for another round, which begins with the second one.
+    let without = settings(PushKind::Unicast, &["http://a"]);
+    bench.engine.configure(&queue, without, 0);
+    bench.now_ms += 10_000;
+    let sent = bench.sent();
+    assert_eq!((sent.len(), &*sent[0].url, sent[0].subscriber.as_ref()), (1, "http://a", "a"));
+    bench.answer(&sent[0], 500);
+    bench.now_ms += 20_000;
+    let sent = bench.sent();
+    assert_eq!((sent.len(), &*sent[0].url), (1, "http://a"));
+    bench.answer(&sent[0], 500);
+    assert_eq!(bench.ended(), ["reported"], "the first attempt and two retries of the one that is left");
+    assert_eq!((bench.engine.held, bench.engine.due.len()), (0, 0));
+}
+
+#[test]
+fn unicast_retries_the_subscriber_that_failed_when_the_next_one_is_removed() {
+    let mut bench =
+        Bench::new(PushSettings { concurrency: 1, ..settings(PushKind::Unicast, &["http://a", "http://b"]) });
+    let queue = bench.queue.clone();
+    bench.post(3);
+    let sent = bench.sent();
+    let urls: Vec<&str> = sent.iter().map(|attempt| &*attempt.url).collect();
+    assert_eq!(urls, ["http://a", "http://b"], "the third one waits for the first endpoint");
+    // The first message is in the line of the second endpoint.
+    bench.answer(&sent[0], 500);
+    bench.engine.configure(&queue, settings(PushKind::Unicast, &["http://a"]), 0);
+    bench.answer(&sent[1], 200);
+    let third = bench.sent();
+    assert_eq!((third.len(), &*third[0].url), (1, "http://a"));
+    bench.answer(&third[0], 200);
+    assert_eq!(bench.ended(), ["deleted", "deleted"], "the first message is not given up");
+    bench.now_ms += 10_000;
+    let again = bench.sent();
+    assert_eq!((again.len(), &*again[0].url, again[0].key.id), (1, "http://a", sent[0].key.id));
+    bench.answer(&again[0], 200);
+    assert_eq!(bench.ended(), ["deleted"]);
+    assert_eq!((bench.engine.held, bench.engine.due.len()), (0, 0));
+}
