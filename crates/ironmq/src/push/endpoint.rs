@@ -85,6 +85,11 @@ impl Endpoint {
         }
     }
 
+    /// A request was not made after all: this says nothing about the endpoint.
+    pub fn not_asked(&mut self) {
+        self.in_flight = self.in_flight.saturating_sub(1);
+    }
+
     /// A request is answered. `failed`: the endpoint could not be reached, or has trouble.
     /// `rest_ms`: it asks for a rest.
     pub fn answered(&mut self, now_ms: u64, failed: bool, rest_ms: u64) {

@@ -24,6 +24,8 @@ pub const LEASE_MS: u64 = 90_000;
 const EXTEND_EVERY_MS: u64 = 30_000;
 /// Leases that one extension names, at most.
 const EXTENDED_MAX: usize = 1000;
+/// A body that the broker cannot read for now is tried again after this time.
+const UNREAD_MS: u64 = 1000;
 /// Longest `Retry-After` of an endpoint that is followed.
 const RETRY_AFTER_MS_MAX: u64 = 86_400_000;
 
@@ -399,10 +401,7 @@ impl Engine {
     pub fn answered(&mut self, attempt: &Attempt, answer: Answer, now_ms: u64, actions: &mut Vec<Action>) {
         let Answer { status, error, retry_after_ms } = answer;
         let retry_after_ms = retry_after_ms.map(|ms| ms.min(RETRY_AFTER_MS_MAX));
-        self.requests = self.requests.saturating_sub(1);
-        for url in std::mem::take(&mut self.stalled) {
-            self.looks.insert((now_ms, url));
-        }
+        self.request_has_ended(now_ms);
         let rest_ms = retry_after_ms.filter(|_| matches!(status, 429 | 503)).unwrap_or(0);
         if let Some(endpoint) = self.endpoints.get_mut(&attempt.url) {
             endpoint.answered(now_ms, status == 0 || 500 <= status, rest_ms);
@@ -414,12 +413,8 @@ impl Engine {
             self.looks.insert((now_ms, attempt.url.clone()));
         }
         let key = &attempt.key;
-        let is_its = self.message(&key.queue, key.id).is_some_and(|pushed| pushed.lease == attempt.lease);
         let delay_ms = self.queues.get(&key.queue).map_or(0, |queue| queue.settings.retries_delay_s * 1000);
-        let Some(delivery) = self.delivery(key).filter(|delivery| is_its && delivery.state == State::Sending)
-        else {
-            return;
-        };
+        let Some(delivery) = self.sending(attempt) else { return };
         delivery.status = status;
         delivery.error = error;
         match status {
@@ -441,6 +436,38 @@ impl Engine {
                 self.failed(key, now_ms, Some(at_ms), actions);
             }
         }
+    }
+
+    /// The broker could not read the body for now, so the endpoint was not asked: the attempt does
+    /// not count, and is made again after a pause.
+    pub fn unread(&mut self, attempt: &Attempt, reason: String, now_ms: u64) {
+        self.request_has_ended(now_ms);
+        if let Some(endpoint) = self.endpoints.get_mut(&attempt.url) {
+            endpoint.not_asked();
+            self.looks.insert((now_ms, attempt.url.clone()));
+        }
+        let Some(delivery) = self.sending(attempt) else { return };
+        let at_ms = now_ms + UNREAD_MS;
+        delivery.state = State::Waiting { at_ms };
+        delivery.tries = delivery.tries.saturating_sub(1);
+        delivery.last_try_ms = delivery.last_try_ms.filter(|_| 0 < delivery.tries);
+        delivery.error = reason;
+        self.due.insert((at_ms, attempt.key.clone()));
+    }
+
+    /// There is room for another request.
+    fn request_has_ended(&mut self, now_ms: u64) {
+        self.requests = self.requests.saturating_sub(1);
+        for url in std::mem::take(&mut self.stalled) {
+            self.looks.insert((now_ms, url));
+        }
+    }
+
+    /// The delivery of an attempt, unless the message was reserved again since, or is done with.
+    fn sending(&mut self, attempt: &Attempt) -> Option<&mut Delivery> {
+        let key = &attempt.key;
+        let is_its = self.message(&key.queue, key.id).is_some_and(|pushed| pushed.lease == attempt.lease);
+        self.delivery(key).filter(|delivery| is_its && delivery.state == State::Sending)
     }
 
     /// An attempt has failed: the next one is at this time, or at once.

@@ -359,3 +359,29 @@ fn unicast_retries_the_subscriber_that_failed_when_the_next_one_is_removed() {
     assert_eq!(bench.ended(), ["deleted"]);
     assert_eq!((bench.engine.held, bench.engine.due.len()), (0, 0));
 }
+
+#[test]
+fn a_body_that_cannot_be_read_for_now_uses_no_retry_and_is_not_the_endpoints_fault() {
+    let once = PushSettings { retries: 0, concurrency: 1, ..settings(PushKind::Multicast, &["http://a"]) };
+    for kind in [PushKind::Multicast, PushKind::Unicast] {
+        let mut bench = Bench::new(PushSettings { kind, ..once.clone() });
+        bench.post(2);
+        for round in 0..50 {
+            let sent = bench.sent();
+            assert_eq!(sent.len(), 1, "{kind:?}, round {round}: the concurrency, and no open circuit");
+            bench.engine.unread(&sent[0], "no memory".to_owned(), bench.now_ms);
+            let (key, queue) = (&sent[0].key, bench.queue.clone());
+            let delivery = &bench.engine.message(&queue, key.id).expect("it is held").deliveries[0];
+            assert_eq!((delivery.tries, &*delivery.error), (0, "no memory"), "{kind:?}, round {round}");
+            let other = bench.sent();
+            assert_eq!(other.len(), usize::from(round == 0), "{kind:?}, round {round}: after a pause");
+            other.iter().for_each(|attempt| bench.answer(attempt, 200));
+            bench.now_ms += 1000;
+        }
+        let sent = bench.sent();
+        bench.answer(&sent[0], 200);
+        assert_eq!(bench.ended(), ["deleted", "deleted"], "{kind:?}");
+        let Engine { held, due, requests, .. } = &bench.engine;
+        assert_eq!((*held, due.len(), *requests), (0, 0, 0), "{kind:?}");
+    }
+}

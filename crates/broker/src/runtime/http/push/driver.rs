@@ -46,10 +46,26 @@ pub struct Pusher {
 
 /// The result of an action.
 enum Report {
-    Reserved { queue: Arc<str>, fresh: Vec<Fresh> },
-    Answered { attempt: Box<Attempt>, answer: Answer },
-    Lost { queue: Arc<str>, ids: Vec<(MessageId, LeaseId)> },
-    Gone { queue: Arc<str> },
+    Reserved {
+        queue: Arc<str>,
+        fresh: Vec<Fresh>,
+    },
+    Answered {
+        attempt: Box<Attempt>,
+        answer: Answer,
+    },
+    /// The body could not be read for now, so nothing was sent.
+    Unread {
+        attempt: Box<Attempt>,
+        refusal: Refusal,
+    },
+    Lost {
+        queue: Arc<str>,
+        ids: Vec<(MessageId, LeaseId)>,
+    },
+    Gone {
+        queue: Arc<str>,
+    },
 }
 
 /// Pushes until `closing`.
@@ -216,6 +232,11 @@ impl Driver {
                 }
                 self.engine.answered(&attempt, answer, now_ms, actions);
             }
+            Report::Unread { attempt, refusal } => {
+                let queue = &attempt.key.queue;
+                tracing::debug!(%queue, %refusal, "a message to be pushed cannot be read now, retrying");
+                self.engine.unread(&attempt, refusal.to_string(), now_ms);
+            }
             Report::Lost { queue, ids } => {
                 ids.into_iter().for_each(|(id, lease)| self.engine.lost(&queue, id, lease));
             }
@@ -352,7 +373,10 @@ impl Outside {
                 self.tell(Report::Lost { queue: attempt.key.queue.clone(), ids });
                 Answer { error: "the message no longer exists".to_owned(), ..Answer::default() }
             }
-            Err(refusal) => Answer { error: refusal.to_string(), ..Answer::default() },
+            Err(refusal @ Refusal::NoSuchQueue(_)) => {
+                Answer { error: refusal.to_string(), ..Answer::default() }
+            }
+            Err(refusal) => return self.tell(Report::Unread { attempt, refusal }),
         };
         self.tell(Report::Answered { attempt, answer });
     }
