@@ -136,10 +136,12 @@ impl Credentials {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             let (name, value) = (decoded(name)?, decoded(value)?);
             if name != "X-Amz-Signature" || self.expires_s.is_none() {
-                pairs.push(format!("{}={}", encoded(&name, false), encoded(&value, false)));
+                pairs.push((encoded(&name, false), encoded(&value, false)));
             }
         }
+        // By name first: `a.10` follows `a.1`, though `a.10=` as text would come before `a.1=`.
         pairs.sort_unstable();
+        let pairs: Vec<String> = pairs.iter().map(|(name, value)| format!("{name}={value}")).collect();
         text.push_str(&pairs.join("&"));
         text.push('\n');
         for name in &self.headers {
@@ -301,6 +303,27 @@ mod tests {
             assert_eq!(code(&headers, b"", SECRET, NOW_S), Err(Code::IncompleteSignature), "{authorization}");
         }
         assert_eq!(code(&[], b"", SECRET, NOW_S), Err(Code::MissingAuthenticationToken));
+    }
+
+    #[test]
+    fn the_query_is_in_the_order_of_names_and_then_of_values() {
+        let authorization = AUTHORIZATION;
+        let headers = [("x-amz-date", "20150830T123600Z"), ("authorization", authorization)];
+        let credentials = Credentials::of(&signed(&headers, b"")).unwrap().unwrap();
+        for (case, query, want) in [
+            ("none", "", ""),
+            ("names", "b=1&a=2", "a=2&b=1"),
+            ("a name that begins with another", "A.10=x&A.1=y&A.2=z", "A.1=y&A.10=x&A.2=z"),
+            ("a name that continues by `-`", "a-b=1&a=2", "a=2&a-b=1"),
+            ("values of one name", "a=2&a=10&a=", "a=&a=10&a=2"),
+            ("upper case comes first", "a=1&B=2", "B=2&a=1"),
+            ("names as they are encoded", "%C3%A4=1&%7E=2&z=3", "%C3%A4=1&z=3&~=2"),
+            ("no value", "b&a", "a=&b="),
+        ] {
+            let request = Signed { method: "GET", query, ..signed(&headers, b"") };
+            let text = credentials.canonical(&request).unwrap();
+            assert_eq!(text.lines().nth(2), Some(want), "case: {case}");
+        }
     }
 
     #[test]
