@@ -44,8 +44,8 @@ const HEAD_BYTES_MAX: usize = 16 << 10;
 /// A request's body is not larger: 100 messages of 64 KB, with room for how JSON writes them.
 const BODY_BYTES_MAX: usize = 16 << 20;
 
-/// Requests at a time on one HTTP/2 connection.
-const STREAMS_MAX: u32 = 256;
+/// Requests at a time on one HTTP/2 connection: each may have its body in memory.
+const STREAMS_MAX: u32 = 64;
 
 /// A client whose first bytes are incomplete is looked at again this often.
 const PEEK_EVERY: Duration = Duration::from_millis(20);

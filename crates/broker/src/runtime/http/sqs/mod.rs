@@ -111,17 +111,14 @@ impl Front {
         };
         let request_id = random().map_or_else(|_| String::new(), |bytes| uuid_text(&bytes));
         let (head, body) = request.into_parts();
-        let answered = match read(body).await {
-            Ok(body) => self.answer((&head, peer), &body, door, options).await,
-            Err(error) => Err(error),
-        };
+        let answered = self.answer((&head, peer), body, door, options).await;
         response(protocol, answered, &request_id)
     }
 
     async fn answer(
         &self,
         (head, peer): (&Parts, IpAddr),
-        body: &Bytes,
+        body: Incoming,
         door: &Arc<Door>,
         options: &SqsOptions,
     ) -> Result<(String, Value, Room), SqsError> {
@@ -130,7 +127,11 @@ impl Front {
         let authority = head.uri.authority().filter(|_| !head.headers.contains_key(HOST));
         headers.extend(authority.map(|authority| (HOST.as_str(), authority.as_str())));
         let (path, query) = (head.uri.path(), head.uri.query().unwrap_or_default());
-        let signed = Signed { method: head.method.as_str(), path, query, headers: &headers, body };
+        let unread = Signed { method: head.method.as_str(), path, query, headers: &headers, body: &[] };
+        // Strangers take no memory by bodies.
+        self.keys.admit((&unread, peer), door, &options.access_keys).await?;
+        let body = &read(body).await?;
+        let signed = Signed { body, ..unread };
         let user = self.keys.user_of((&signed, peer), door, &options.access_keys).await?;
         let get = |name: &str| headers.iter().find(|(known, _)| *known == name).map(|(_, value)| *value);
         let target = get("x-amz-target");
