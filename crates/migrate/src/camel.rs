@@ -31,9 +31,7 @@ pub fn translate(context: &Element<'_>, translation: &mut Translation) {
 struct Draft {
     from: String,
     id: String,
-    /// Headers set so far, each with its text.
-    set: Vec<(String, String)>,
-    removed: Vec<String>,
+    headers: Headers,
     /// The conditions of the filters that are open.
     conditions: Vec<String>,
     targets: Vec<Value>,
@@ -46,6 +44,65 @@ struct Draft {
     matches_all: bool,
     /// The keys of its error handler.
     redelivery: Vec<(&'static str, Value)>,
+}
+
+/// Changes of headers, up to a step.
+#[derive(Clone, Default, PartialEq, Eq)]
+struct Headers {
+    /// Each with its text.
+    set: Vec<(String, String)>,
+    removed: Vec<String>,
+    /// Changed for some of the messages, each with the place of the change: a step that sends such
+    /// a header on cannot be translated.
+    doubtful: Vec<(String, String)>,
+}
+
+impl Headers {
+    /// Names are the same to Camel in upper and lower case.
+    fn has_changed(&self, name: &str) -> bool {
+        self.names().any(|changed| changed.eq_ignore_ascii_case(name))
+    }
+
+    fn names(&self) -> impl Iterator<Item = &String> {
+        let texts = self.set.iter().chain(&self.doubtful).map(|(name, _)| name);
+        texts.chain(&self.removed)
+    }
+
+    /// A header is set or removed, whatever was done to it before.
+    fn forget(&mut self, name: &str) {
+        self.set.retain(|(set, _)| set != name);
+        self.removed.retain(|removed| removed != name);
+        self.doubtful.retain(|(doubtful, _)| doubtful != name);
+    }
+
+    /// Takes the changes since `before` back: the names of their headers.
+    fn back_to(&mut self, before: &Headers) -> Vec<String> {
+        let after = std::mem::replace(self, before.clone());
+        let state = |of: &Headers, name: &String| {
+            let text = of.set.iter().find(|(set, _)| set == name).map(|(_, text)| text.clone());
+            (text, of.removed.contains(name), of.doubtful.iter().any(|(doubtful, _)| doubtful == name))
+        };
+        let differs = |name: &&String| state(&after, name) != state(before, name);
+        after.names().chain(before.names()).filter(differs).cloned().collect()
+    }
+
+    /// These were changed inside of a step, and Camel keeps some of that.
+    fn doubt(&mut self, names: Vec<String>, step: &Element<'_>, kept: &str) {
+        let place = format!("<{}> in line {}, which Camel {kept}", step.name(), step.line());
+        self.doubtful.extend(names.into_iter().map(|name| (name, place.clone())));
+    }
+
+    fn add_keys(&self, keys: &mut Vec<(&'static str, Value)>) {
+        if !self.set.is_empty() {
+            keys.push((
+                "set",
+                Value::names(self.set.iter().map(|(name, text)| (&**name, text.as_str().into()))),
+            ));
+        }
+        if !self.removed.is_empty() {
+            keys.push(("remove", Value::list(self.removed.iter().map(|name| name.as_str().into()))));
+        }
+    }
 }
 
 /// Why a route cannot be translated: the note stands already.
@@ -65,8 +122,7 @@ fn route(element: &Element<'_>, context: &Element<'_>, translation: &mut Transla
     let mut draft = Draft {
         from,
         id,
-        set: Vec::new(),
-        removed: Vec::new(),
+        headers: Headers::default(),
         conditions: selector.into_iter().collect(),
         targets: Vec::new(),
         choices: Vec::new(),
@@ -111,31 +167,20 @@ impl Draft {
         let inner: Vec<Element<'_>> = step.children().collect();
         match step.name() {
             "to" | "wireTap" => self.target(step, translation),
-            "multicast" | "pipeline" => self.steps(&inner, depth + 1, translation),
+            "pipeline" => self.steps(&inner, depth + 1, translation),
+            "multicast" => self.multicast(step, &inner, depth, translation),
             "setHeader" => self.set_header(step, translation),
             "removeHeader" => {
                 match step.value("name", translation).or_else(|| step.value("headerName", translation)) {
                     Some(name) => {
-                        self.set.retain(|(set, _)| set != name);
-                        self.removed.push(name.to_owned());
+                        self.headers.forget(name);
+                        self.headers.removed.push(name.to_owned());
                         Ok(())
                     }
                     None => left_out(step, "names no header", translation),
                 }
             }
-            "filter" => {
-                let (condition, rest) = condition_of(inner);
-                let Some(condition) = condition else {
-                    return left_out(step, "has a condition that is not a selector", translation);
-                };
-                let (set, removed) = (self.set.clone(), self.removed.clone());
-                self.conditions.push(condition);
-                let result = self.steps(&rest, depth + 1, translation);
-                self.conditions.pop();
-                // Camel goes on after a filter with the headers that the message had there.
-                (self.set, self.removed) = (set, removed);
-                result
-            }
+            "filter" => self.filter(step, inner, depth, translation),
             "choice" => self.choice(&inner, translation),
             "recipientList" => self.recipient_list(step, &inner, translation),
             "delay" => match inner.iter().find_map(constant_number) {
@@ -166,6 +211,62 @@ impl Draft {
         }
     }
 
+    fn filter(
+        &mut self,
+        step: &Element<'_>,
+        inner: Vec<Element<'_>>,
+        depth: usize,
+        translation: &mut Translation,
+    ) -> Result<(), LeftOut> {
+        let (condition, rest) = condition_of(inner);
+        let Some(condition) = condition else {
+            return left_out(step, "has a condition that is not a selector", translation);
+        };
+        self.reads(step, &condition.reads, translation)?;
+        let before = self.headers.clone();
+        self.conditions.push(condition.selector);
+        self.steps(&rest, depth + 1, translation)?;
+        self.conditions.pop();
+        let changed = self.headers.back_to(&before);
+        self.headers.doubt(changed, step, "keeps for messages that match");
+        Ok(())
+    }
+
+    /// Each branch gets a copy of the message as it was before the first one.
+    fn multicast(
+        &mut self,
+        step: &Element<'_>,
+        branches: &[Element<'_>],
+        depth: usize,
+        translation: &mut Translation,
+    ) -> Result<(), LeftOut> {
+        let (before, mut changed) = (self.headers.clone(), Vec::new());
+        for branch in branches {
+            self.step(branch, depth + 1, translation)?;
+            changed.append(&mut self.headers.back_to(&before));
+        }
+        // By its aggregation strategy, Camel goes on with the message of one of the branches.
+        self.headers.doubt(changed, step, "may keep");
+        Ok(())
+    }
+
+    /// A step reads these headers. The broker reads them from the message as it came, so the route
+    /// must not have changed them.
+    fn reads(
+        &self,
+        step: &Element<'_>,
+        names: &[String],
+        translation: &mut Translation,
+    ) -> Result<(), LeftOut> {
+        match names.iter().find(|name| self.headers.has_changed(name)) {
+            Some(name) => {
+                let why = format!("reads the header {name}, which the route has changed before");
+                left_out(step, &why, translation)
+            }
+            None => Ok(()),
+        }
+    }
+
     fn target(&mut self, step: &Element<'_>, translation: &mut Translation) -> Result<(), LeftOut> {
         let keys = self.target_keys(step, translation)?;
         self.targets.push(Value::table(keys));
@@ -183,51 +284,43 @@ impl Draft {
             return left_out(step, "names no queue or topic of this broker", translation)
                 .map(|()| Vec::new());
         };
+        if let Some((name, place)) = self.headers.doubtful.first() {
+            let why = format!("follows a change of the header {name} inside of {place}");
+            return left_out(step, &why, translation).map(|()| Vec::new());
+        }
         let mut keys = vec![("destination", address.as_str().into())];
         if !self.conditions.is_empty() {
             keys.push(("selector", all_of(&self.conditions).as_str().into()));
         }
-        self.header_keys(&mut keys);
+        self.headers.add_keys(&mut keys);
         Ok(keys)
-    }
-
-    fn header_keys(&self, keys: &mut Vec<(&'static str, Value)>) {
-        if !self.set.is_empty() {
-            keys.push((
-                "set",
-                Value::names(self.set.iter().map(|(name, text)| (&**name, text.as_str().into()))),
-            ));
-        }
-        if !self.removed.is_empty() {
-            keys.push(("remove", Value::list(self.removed.iter().map(|name| name.as_str().into()))));
-        }
     }
 
     fn set_header(&mut self, step: &Element<'_>, translation: &mut Translation) -> Result<(), LeftOut> {
         let name = step.value("name", translation).or_else(|| step.value("headerName", translation));
         let value = step.children().next();
         let text = value.as_ref().and_then(|value| match value.name() {
-            "constant" => Some(value.text().trim().replace('$', "$$")),
-            "header" => Some(format!("${{{}}}", value.text().trim())),
-            "simple" => template_of(value.text().trim()),
+            "constant" => Some((value.text().trim().replace('$', "$$"), Vec::new())),
+            "header" => {
+                let name = value.text().trim().to_owned();
+                Some((format!("${{{name}}}"), vec![name]))
+            }
+            "simple" => {
+                let simple = value.text().trim();
+                Some((template_of(simple)?, headers_in(simple)))
+            }
             _ => None,
         });
-        let (Some(name), Some(text)) = (name, text) else {
+        let (Some(name), Some((text, reads))) = (name, text) else {
             return left_out(
                 step,
                 "has a value that is not a constant, a header or simple text",
                 translation,
             );
         };
-        // Later values are read from the message as it came: one that reads a header set here would
-        // see the old value.
-        let reads_changed = self.set.iter().any(|(set, _)| text.contains(&format!("${{{set}}}")));
-        if reads_changed {
-            return left_out(step, "reads a header that the route has set before", translation);
-        }
-        self.set.retain(|(set, _)| set != name);
-        self.removed.retain(|removed| removed != name);
-        self.set.push((name.to_owned(), text));
+        self.reads(step, &reads, translation)?;
+        self.headers.forget(name);
+        self.headers.set.push((name.to_owned(), text));
         Ok(())
     }
 
@@ -237,21 +330,22 @@ impl Draft {
         for branch in branches {
             let (condition, rest) = match branch.name() {
                 "when" => condition_of(branch.children().collect()),
-                "otherwise" => (Some(String::new()), branch.children().collect()),
+                "otherwise" => (Some(Condition::default()), branch.children().collect()),
                 _ => return left_out(branch, "is not translated", translation),
             };
             let Some(condition) = condition else {
                 return left_out(branch, "has a condition that is not a selector", translation);
             };
+            self.reads(branch, &condition.reads, translation)?;
             let [step] = &rest[..] else {
                 return left_out(branch, "has more than one step, or none", translation);
             };
             if step.name() != "to" {
                 return left_out(step, "is not translated inside a choice", translation);
             }
-            let is_otherwise = condition.is_empty();
+            let is_otherwise = condition.selector.is_empty();
             let mut conditions = self.conditions.clone();
-            conditions.extend(Some(condition).filter(|_| !is_otherwise));
+            conditions.extend(Some(condition.selector).filter(|_| !is_otherwise));
             let branch = Draft { conditions, ..self.bare() };
             let target = Value::table(branch.target_keys(step, translation)?);
             if is_otherwise { otherwise.push(target) } else { targets.push(target) }
@@ -273,8 +367,7 @@ impl Draft {
         Draft {
             from: self.from.clone(),
             id: self.id.clone(),
-            set: self.set.clone(),
-            removed: self.removed.clone(),
+            headers: self.headers.clone(),
             conditions: self.conditions.clone(),
             targets: Vec::new(),
             choices: Vec::new(),
@@ -299,7 +392,9 @@ impl Draft {
         });
         match header {
             Some(header)
-                if self.recipients.is_none() && self.conditions.is_empty() && self.set.is_empty() =>
+                if self.recipients.is_none()
+                    && self.conditions.is_empty()
+                    && self.headers == Headers::default() =>
             {
                 let delimiter = step.value("delimiter", translation).unwrap_or(",").to_owned();
                 translation.note(
@@ -391,15 +486,27 @@ fn constant_number(element: &Element<'_>) -> Option<u64> {
     ["constant", "simple"].contains(&element.name()).then(|| element.text().trim().parse().ok())?
 }
 
+/// A condition of Camel as a selector.
+#[derive(Default)]
+struct Condition {
+    selector: String,
+    /// Headers in it.
+    reads: Vec<String>,
+}
+
 /// The condition that stands first in a filter or branch, and the steps after it.
-fn condition_of(mut inner: Vec<Element<'_>>) -> (Option<String>, Vec<Element<'_>>) {
+fn condition_of(mut inner: Vec<Element<'_>>) -> (Option<Condition>, Vec<Element<'_>>) {
     if inner.is_empty() {
         return (None, inner);
     }
     let first = inner.remove(0);
+    let text = first.text().trim();
     let condition = match first.name() {
-        "simple" => selector_of(first.text().trim()),
-        "header" => Some(format!("{} IS NOT NULL", first.text().trim())),
+        "simple" => selector_of(text).map(|selector| Condition { selector, reads: headers_in(text) }),
+        "header" => {
+            let (selector, reads) = (format!("{text} IS NOT NULL"), vec![text.to_owned()]);
+            Some(Condition { selector, reads })
+        }
         _ => None,
     };
     (condition, inner)
@@ -463,6 +570,15 @@ fn header_in(simple: &str) -> Option<&str> {
         .filter(|name| !name.is_empty())
 }
 
+/// The names of all `${header.a}` in a text.
+fn headers_in(simple: &str) -> Vec<String> {
+    let name = |part: &str| {
+        let end = part.find('}')?;
+        header_in(&format!("${{{}", &part[..=end])).map(str::to_owned)
+    };
+    simple.split("${").skip(1).filter_map(name).collect()
+}
+
 /// Text with `${header.a}` in it, as a template of Postroad; `None` with anything else of Camel's
 /// language.
 fn template_of(simple: &str) -> Option<String> {
@@ -493,6 +609,100 @@ mod tests {
             ("${header.a} regex 'x.*'", None),
         ] {
             assert_eq!(selector_of(simple).as_deref(), want, "{simple}");
+        }
+    }
+
+    /// What becomes of a route with these steps: its tables, and the notes.
+    fn translated(steps: &str) -> (String, String) {
+        let route = format!("<routes><route><from uri='activemq:in'/>{steps}</route></routes>");
+        let translation = crate::translate(&route).unwrap();
+        (translation.to_toml("camel.xml"), translation.notes_text("camel.xml"))
+    }
+
+    const SET: &str = "<setHeader name='a'><constant>1</constant></setHeader>";
+    const REMOVE: &str = "<removeHeader name='a'/>";
+    const TO: &str = "<to uri='activemq:out'/>";
+
+    #[test]
+    fn routes_whose_header_changes_a_selector_or_target_would_not_see_are_left_out() {
+        let if_a = |steps: &str| format!("<filter><simple>${{header.a}} == '1'</simple>{steps}</filter>");
+        let if_b = |steps: &str| format!("<filter><header>b</header>{steps}</filter>");
+        let choice = "<choice><when><simple>${header.A} > 5</simple><to uri='activemq:big'/></when>
+            <otherwise><to uri='activemq:small'/></otherwise></choice>";
+        let copy = "<setHeader name='c'><simple>was ${header.a}</simple></setHeader>";
+        let multicast = |branches: &str| format!("<multicast>{branches}</multicast>");
+        let reads = |step: &str| format!("<{step}> not translated: it reads the header ");
+        let (inside, to) = ("a change of the header a inside of", "<to> not translated: it follows");
+        let list = "<recipientList><header>cc</header></recipientList>";
+        for (case, steps, want) in [
+            ("set, then a filter", format!("{SET}{}", if_a(TO)), reads("filter")),
+            ("removed, then a filter", format!("{REMOVE}{}", if_a(TO)), reads("filter")),
+            ("set inside, then a filter", if_b(&format!("{SET}{}", if_a(TO))), reads("filter")),
+            ("set, then whether it is there", SET.replace("'a'", "'b'") + &if_b(TO), reads("filter")),
+            ("set, then a choice, in any case", format!("{SET}{choice}"), reads("when")),
+            ("set, then a template", format!("{SET}{copy}{TO}"), reads("setHeader")),
+            ("removed, then a template", format!("{REMOVE}{copy}{TO}"), reads("setHeader")),
+            (
+                "set in a filter, then a target",
+                format!("{}{TO}", if_b(SET)),
+                format!("{to} {inside} <filter> in line 1, which Camel keeps for messages that match"),
+            ),
+            ("removed in a filter, then a target", format!("{}{TO}", if_b(REMOVE)), format!("{to} {inside}")),
+            ("set in a filter in it", if_b(&format!("{}{TO}", if_b(SET))), format!("{to} {inside}")),
+            ("set in a filter, then a filter", if_b(SET) + &if_a(TO), reads("filter")),
+            ("set in a filter, then a choice", if_b(SET) + &choice.replace("A}", "n}"), inside.to_owned()),
+            (
+                "set before, otherwise in a filter",
+                format!("{SET}{}{TO}", if_b(&SET.replace('1', "2"))),
+                format!("{to} {inside}"),
+            ),
+            (
+                "set in a branch, then a target",
+                format!("{}{TO}", multicast(SET)),
+                format!("{to} {inside} <multicast> in line 1, which Camel may keep"),
+            ),
+            ("removed, then a list", format!("{REMOVE}{list}"), "before filters and header changes".into()),
+            (
+                "set in a filter, then a list",
+                if_b(SET) + list,
+                "before filters and header changes".to_owned(),
+            ),
+        ] {
+            let (toml, notes) = translated(&steps);
+            assert!(!toml.contains("[[route]]"), "case: {case}: {toml}");
+            assert!(notes.contains(&want) && notes.contains("is left out"), "case: {case}: {notes}");
+        }
+    }
+
+    #[test]
+    fn header_changes_reach_the_targets_that_follow_them_in_camel() {
+        let out = |more: &str| format!("{{ destination = \"queue://out\"{more} }}");
+        let set = ", set = { \"a\" = \"1\" }";
+        let of_b = ", selector = \"b IS NOT NULL\"";
+        let if_b = |steps: &str| format!("<filter><header>b</header>{steps}</filter>");
+        let pipeline = format!("<pipeline>{SET}{TO}</pipeline>");
+        for (case, steps, want) in [
+            (
+                "a condition on another header",
+                format!("{SET}{}", if_b(TO)),
+                vec![out(&format!("{of_b}{set}"))],
+            ),
+            ("a condition before the change", format!("{}{SET}{TO}", if_b(TO)), vec![out(of_b), out(set)]),
+            ("at the end of a filter", if_b(&format!("{SET}{TO}")), vec![out(&format!("{of_b}{set}"))]),
+            ("of a filter without an effect", format!("{SET}{}{TO}", if_b(SET)), vec![out(set)]),
+            ("set again for all messages", format!("{}{SET}{TO}", if_b(REMOVE)), vec![out(set)]),
+            (
+                "in one branch of several",
+                format!("<multicast>{pipeline}{TO}</multicast>"),
+                vec![out(set), out("")],
+            ),
+            ("a branch of its own", format!("<multicast>{REMOVE}{TO}</multicast>"), vec![out("")]),
+            ("in a pipeline", format!("{pipeline}{TO}"), vec![out(set), out(set)]),
+            ("a removed header", format!("{SET}{REMOVE}{TO}"), vec![out(", remove = [\"a\"]")]),
+        ] {
+            let (toml, notes) = translated(&steps);
+            let want = format!("to = [{}]", want.join(", "));
+            assert!(toml.contains(&want), "case: {case}: {want}\n{toml}\n{notes}");
         }
     }
 
