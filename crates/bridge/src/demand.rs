@@ -27,6 +27,7 @@ use crate::credit::FarCredit;
 use crate::pattern::matches;
 use durables::Syncing;
 use moving::Moving;
+use refused::Refused;
 use resting::Resting;
 pub use selector::PATH;
 use selector::selector_for;
@@ -71,6 +72,7 @@ pub struct DemandEngine {
     ending: BTreeSet<Target>,
     syncing: Syncing,
     moving: Moving,
+    refused: Refused,
 }
 
 /// The target of a subscription.
@@ -104,6 +106,8 @@ struct Wanted {
     onward: bool,
     /// The subscriptions; one for each partition if the source is a pattern.
     numbers: Vec<u32>,
+    /// Where the core has refused a subscription.
+    refused: Vec<Option<PartitionId>>,
 }
 
 /// One consumer of the core.
@@ -158,6 +162,7 @@ impl DemandEngine {
             ending: BTreeSet::new(),
             syncing: Syncing::default(),
             moving: Moving::default(),
+            refused: Refused::default(),
         }
     }
 
@@ -282,10 +287,12 @@ impl DemandEngine {
             wanted.path.clone_from(&consumer.path);
             wanted.stands_for = vec![consumer.id.clone()];
             wanted.stands_for.extend(consumer.stands_for.iter().cloned());
+            wanted.refused.clear();
             self.subscribe(&target, events);
         } else {
             self.each_far(&target, FarCredit::gained);
             self.resize(&target, events);
+            refused::try_refused(self, &target, events);
         }
     }
 
@@ -710,26 +717,7 @@ impl Forwarder for DemandEngine {
             self.end_of_moved(ticket, &result, events);
             return Ok(());
         }
-        let Some(number) = self.attaching.remove(&ticket) else { return Ok(()) };
-        let Err(refusal) = result else { return Ok(()) };
-        let Some(subscription) = self.subscriptions.remove(&number) else { return Ok(()) };
-        if let Some(link) = &self.link {
-            link.figures.queues.unsubscribed(ConsumerKey::new(link.connection, number));
-        }
-        if let Some(wanted) = self.targets.get_mut(&subscription.target) {
-            wanted.numbers.retain(|other| *other != number);
-        }
-        self.moving.detached(number);
-        if subscription.target.moves.is_some() {
-            self.cannot_move(subscription.target, &refusal);
-            return Ok(());
-        }
-        let source = &subscription.target.source;
-        if source.temporary {
-            self.temporary_refused(&subscription, &refusal, events);
-            return Ok(());
-        }
-        Err(format!("cannot subscribe to {source}: {refusal}"))
+        refused::attach_answered(self, ticket, result, events)
     }
 
     fn drained(&mut self, number: u32, events: &mut Vec<Event>) {
@@ -794,6 +782,7 @@ fn holder_of((client, name): &(Arc<str>, Arc<str>)) -> Arc<str> {
 mod durables;
 mod moving;
 mod recovery;
+mod refused;
 mod resting;
 mod selector;
 mod temporary;

@@ -6,6 +6,7 @@ use postroad_model::{ConsumerKey, EntryTag, Event, Outcome, Settle};
 use postroad_openwire::network::Forwarder;
 
 use super::DemandEngine;
+use super::refused::say;
 
 /// First delay before a message that the peer refused is sent again.
 const REST_MS: u64 = 1000;
@@ -29,7 +30,7 @@ impl DemandEngine {
         subscription.refusals = subscription.refusals.saturating_add(1);
         if subscription.refusals == 1 {
             let source = &subscription.target.source;
-            self.remark = Some(format!("the peer refuses a message of {source}: {reason}"));
+            say(&mut self.remark, format!("the peer refuses a message of {source}: {reason}"));
         }
         let doublings = (subscription.refusals - 1).min(REST_DOUBLINGS_MAX);
         let due_ms = now_ms.saturating_add(REST_MS << doublings);

@@ -685,3 +685,103 @@ fn a_subscription_that_is_quiet_for_a_minute_ends() {
     engine.replied(ticket, in_use(), &mut events).unwrap();
     assert_eq!(short(&events), ["attach topic://news 5"], "something has come after all");
 }
+
+/// The answer to an attach, with the events that follow.
+fn refuse(engine: &mut DemandEngine, attach: &Attach, refusal: &Refusal) -> Result<Vec<String>, String> {
+    let mut events = Vec::new();
+    engine.replied(attach.ticket, Err(refusal.clone()), &mut events).map(|()| short(&events))
+}
+
+fn attach_for(engine: &mut DemandEngine, demand: Demand) -> Attach {
+    let mut events = Vec::new();
+    engine.demand(demand, &mut events).unwrap();
+    attached(&events)
+}
+
+fn not_permitted(source: &Destination) -> Refusal {
+    Refusal::NotPermitted { user: None, action: model::Action::Read, destination: source.clone() }
+}
+
+#[test]
+fn a_refusal_that_lasts_leaves_the_link_up_and_one_that_passes_ends_it() {
+    let source = Destination::queue("secret");
+    let pattern = source.clone();
+    for (refusal, lasts) in [
+        (not_permitted(&source), true),
+        (Refusal::PatternTooWide { pattern, queues: 2, read: 1, max: 2 }, true),
+        (Refusal::BadSelector { selector: "a =".into(), reason: "it ends".to_owned() }, true),
+        (Refusal::TooManyQueues { tenant: "t".into(), max: 2 }, true),
+        (Refusal::NotLeader, false),
+        (Refusal::StoreFailed { reason: "no space".to_owned() }, false),
+        (Refusal::QueueMoving(source.clone()), false),
+        (Refusal::ConsumerExists { number: 1 }, false),
+    ] {
+        let mut engine = engine(LinkOptions::default());
+        let attach = attach_for(&mut engine, consumer("a", source.clone(), 5));
+        let reason = format!("cannot subscribe to queue://secret: {refusal}");
+        let result = refuse(&mut engine, &attach, &refusal);
+        assert!(!engine.has_consumer(attach.consumer.number), "{refusal}");
+        assert_eq!(result, if lasts { Ok(Vec::new()) } else { Err(reason.clone()) }, "{refusal}");
+        assert_eq!(engine.remark(), lasts.then_some(reason), "{refusal}");
+    }
+}
+
+#[test]
+fn a_refused_target_is_tried_again_for_another_consumer_and_the_reason_given_once() {
+    let (source, other) = (Destination::queue("secret"), Destination::queue("other"));
+    let mut engine = engine(LinkOptions::default());
+    let attach = attach_for(&mut engine, consumer("a", source.clone(), 5));
+    refuse(&mut engine, &attach, &not_permitted(&source)).unwrap();
+    let attach = attach_for(&mut engine, consumer("o", other.clone(), 5));
+    refuse(&mut engine, &attach, &not_permitted(&other)).unwrap();
+    let remark = engine.remark().unwrap();
+    assert!(remark.contains("queue://secret: ") && remark.contains("; cannot subscribe to queue://other: "));
+    // The second consumer.
+    let attach = attach_for(&mut engine, consumer("b", source.clone(), 5));
+    assert_eq!(attach.credit, 10, "for both");
+    assert_eq!(refuse(&mut engine, &attach, &not_permitted(&source)), Ok(Vec::new()));
+    assert_eq!((engine.remark(), engine.deadline()), (None, None), "given before; nothing to wait for");
+    // They go: nothing is left.
+    assert_eq!(change(&mut engine, gone("a")), [""; 0]);
+    assert_eq!(change(&mut engine, gone("b")), [""; 0], "there is nothing to drain");
+    let left = engine.targets.keys().map(|target| &target.source);
+    assert!(left.eq([&other]) && engine.subscriptions.is_empty() && engine.attaching.is_empty());
+    // One that comes later reads it once that is permitted.
+    let attach = attach_for(&mut engine, consumer("c", source.clone(), 5));
+    engine.replied(attach.ticket, Ok(()), &mut Vec::new()).unwrap();
+    let mut events = Vec::new();
+    assert_eq!(engine.admit(attach.consumer, EntryTag(1), 0, &mut events), Some(source.clone()));
+    assert_eq!(change(&mut engine, consumer("d", source, 5)), ["credit 5"], "not a second subscription");
+}
+
+#[test]
+fn a_partition_that_refuses_a_pattern_is_tried_again_alone() {
+    let source = Destination::queue("orders.>");
+    let mut engine = engine(LinkOptions::default());
+    let mut events = Vec::new();
+    engine.demand(consumer("a", source.clone(), 5), &mut events).unwrap();
+    let refused = attached(&events);
+    let wide = Refusal::PatternTooWide { pattern: source.clone(), queues: 2, read: 1, max: 2 };
+    assert_eq!(refuse(&mut engine, &refused, &wide), Ok(Vec::new()));
+    events.clear();
+    engine.demand(consumer("b", source, 5), &mut events).unwrap();
+    assert_eq!(short(&events), ["credit 5", "attach queue://orders.> 10"]);
+    assert_eq!((refused.at, attached(&events).at), (Some(PartitionId(1)), Some(PartitionId(1))));
+    change(&mut engine, gone("a"));
+    assert_eq!(change(&mut engine, gone("b")), ["drain", "drain"]);
+}
+
+#[test]
+fn a_durable_subscription_that_is_refused_after_its_end_may_begin_again() {
+    let topic = Destination::topic("news");
+    let mut engine = engine(LinkOptions::default());
+    let attach = attach_for(&mut engine, Demand::Consumer(durable("a", "news", "news")));
+    assert_eq!(change(&mut engine, unsubscribed("news", None)), ["drain"]);
+    assert_eq!(change(&mut engine, Demand::Consumer(durable("b", "news", "again"))), [""; 0]);
+    let mut events = Vec::new();
+    engine.replied(attach.ticket, Err(not_permitted(&topic)), &mut events).unwrap();
+    let [Event::Unsubscribe { .. }, Event::Attach(again)] = &events[..] else { panic!("{events:?}") };
+    assert_eq!(engine.remark(), None, "its consumer does not wait for it");
+    assert_eq!(refuse(&mut engine, again, &not_permitted(&topic)), Ok(Vec::new()), "not in a loop");
+    assert!(engine.remark().is_some() && engine.ending.is_empty());
+}
