@@ -4,7 +4,7 @@
 //!   connecting ──▶ introducing ──▶ linked ──▶ ended ──▶ waiting ──▶ connecting …
 //! ```
 //! Each change is a log line, and is shown on the board of links. A link that ends soon after it
-//! began waits longer each time.
+//! was linked, or without that, waits longer each time.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -23,7 +23,7 @@ use crate::config::{Bridge, BridgeConfig, PeerAddress};
 use crate::runtime::links::{LinkBoard, LinkKey};
 use crate::runtime::new_socket::{NewSocket, Service};
 
-/// A link that lasted this time begins with the first pause again.
+/// A link that was linked for this time begins with the first pause again.
 const STABLE: Duration = Duration::from_secs(10);
 
 /// Connections of a link by default, for each round-trip time that is shorter: one lost segment
@@ -187,6 +187,32 @@ struct Lane {
     number: u16,
     /// The options of its sessions, once it is known how many connections there are.
     dial: Option<Dial>,
+    /// When the peer has let in the connection that is open, or was open last.
+    linked_at: Option<Instant>,
+}
+
+/// Pauses between attempts.
+struct Pauses {
+    next: Duration,
+    first: Duration,
+    longest: Duration,
+}
+
+impl Pauses {
+    fn new((first, longest): (Duration, Duration)) -> Pauses {
+        Pauses { next: first, first, longest }
+    }
+
+    /// The pause after a link that was linked for this time. An attempt may take longer than that
+    /// to fail.
+    fn after(&mut self, linked: Option<Duration>) -> Duration {
+        if linked.is_some_and(|linked| STABLE < linked) {
+            self.next = self.first;
+        }
+        let pause = self.next;
+        self.next = (pause * 2).min(self.longest);
+        pause
+    }
 }
 
 /// Options of a link, while it is wanted.
@@ -204,7 +230,7 @@ impl Drop for Dial {
 impl Lane {
     fn new(bridge: &Arc<Bridge>, ways: &Ways, number: u16) -> Lane {
         let key = ways.board.opened(&bridge.dial.name, number, bridge.profile.name());
-        Lane { bridge: bridge.clone(), ways: ways.clone(), key, number, dial: None }
+        Lane { bridge: bridge.clone(), ways: ways.clone(), key, number, dial: None, linked_at: None }
     }
 
     /// Opens the connection again and again. `known` is called once with the number of connections.
@@ -214,22 +240,16 @@ impl Lane {
         if let Some(of) = links {
             self.share(of, &mut known);
         }
-        let (pause_min, pause_max) = bridge.retry;
-        let mut pause = pause_min;
+        let mut pauses = Pauses::new(bridge.retry);
         for peer in bridge.addresses.iter().cycle() {
-            let began = Instant::now();
-            match self.open(peer, &mut known).await {
-                Ok(()) => return,
-                Err(reason) => {
-                    pause = if STABLE < began.elapsed() { pause_min } else { pause };
-                    let (seconds, address) = (pause.as_secs_f32(), &*peer.address);
-                    board.waits(&self.key, &reason, pause.as_secs());
-                    let (bridge, link) = (&*bridge.dial.name, self.number);
-                    tracing::warn!(bridge, link, address, reason, retry_in_seconds = seconds, "link ended");
-                }
-            }
+            self.linked_at = None;
+            let Err(reason) = self.open(peer, &mut known).await else { return };
+            let pause = pauses.after(self.linked_at.map(|since| since.elapsed()));
+            let (seconds, address) = (pause.as_secs_f32(), &*peer.address);
+            board.waits(&self.key, &reason, pause.as_secs());
+            let (bridge, link) = (&*bridge.dial.name, self.number);
+            tracing::warn!(bridge, link, address, reason, retry_in_seconds = seconds, "link ended");
             tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(pause_max);
         }
     }
 
@@ -277,13 +297,18 @@ impl Lane {
         self.follow_news(address, told).await
     }
 
-    async fn follow_news(&self, address: &str, mut told: mpsc::Receiver<LinkChange>) -> Result<(), String> {
+    async fn follow_news(
+        &mut self,
+        address: &str,
+        mut told: mpsc::Receiver<LinkChange>,
+    ) -> Result<(), String> {
         let (bridge, link, board) = (&*self.bridge.dial.name, self.number, &self.ways.board);
         loop {
             match told.recv().await {
                 Some(LinkChange::Linked(peer)) => {
                     tracing::info!(bridge, link, address, peer = &*peer.peer_name, "linked");
                     board.linked(&self.key, peer);
+                    self.linked_at = Some(Instant::now());
                 }
                 Some(LinkChange::Remark(remark)) => {
                     tracing::warn!(bridge, link, address, "{remark}");
@@ -355,6 +380,21 @@ fn dressed(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pauses_grow_until_a_link_was_linked_for_a_while() {
+        let mut pauses = Pauses::new((Duration::from_secs(1), Duration::from_secs(5)));
+        for (case, linked, want) in [
+            ("not linked", None, 1),
+            ("not linked again, whatever the attempt took", None, 2),
+            ("linked for a moment", Some(Duration::from_secs(1)), 4),
+            ("bounded", Some(STABLE), 5),
+            ("it lasted", Some(STABLE + Duration::from_millis(1)), 1),
+            ("gone again", None, 2),
+        ] {
+            assert_eq!(pauses.after(linked), Duration::from_secs(want), "case: {case}");
+        }
+    }
 
     #[test]
     fn the_default_number_of_connections_grows_with_the_round_trip() {
