@@ -103,9 +103,7 @@ async fn receive(
     let tls = groups.first().and_then(|group| group.tls()).context("this node has no TLS for nodes")?;
     let taken = async {
         let _turn = turns.acquire().await?;
-        socket.set_nonblocking(true)?;
-        let accepted = TlsAcceptor::from(tls.server.clone()).accept(TcpStream::from_std(socket)?);
-        let mut stream = accepted.await?;
+        let mut stream = TlsAcceptor::from(tls.server.clone()).accept(ready(socket)?).await?;
         let intakes: Vec<_> = groups.iter().map(|group| group.intake()).collect();
         let pass_on = take_sealed(&intakes, &mut stream).await?;
         anyhow::Ok((stream, pass_on))
@@ -115,6 +113,13 @@ async fn receive(
     near.set_nodelay(true)?;
     pass_on(far);
     Ok((stream, near))
+}
+
+/// A connection for the thread. What the leader writes goes out at once.
+fn ready(socket: std::net::TcpStream) -> io::Result<TcpStream> {
+    socket.set_nodelay(true)?;
+    socket.set_nonblocking(true)?;
+    TcpStream::from_std(socket)
 }
 
 /// Copies bytes both ways until one of the two ends, as clients do at any time.
@@ -159,5 +164,12 @@ mod tests {
         for (descriptors, want) in [(u64::MAX, 16_384), (65_536, 4096), (1024, 64), (1, 1)] {
             assert_eq!(sealed_clients_max(descriptors), want, "{descriptors}");
         }
+    }
+
+    #[tokio::test]
+    async fn what_the_leader_writes_does_not_wait_for_earlier_bytes_to_be_confirmed() {
+        let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let _entry = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        assert!(ready(listener.accept().unwrap().0).unwrap().nodelay().unwrap());
     }
 }
