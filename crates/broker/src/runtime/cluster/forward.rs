@@ -4,7 +4,8 @@
 //!  client ──▶ any listener of a follower ──▶ head: scheme, address ──▶ the leader's port for nodes,
 //!          inside of the nodes' TLS, if they have it ──▶ as if it had connected to the leader
 //! ```
-//! A connection ends with its leader. Its client connects again, to this node or another one.
+//! A connection ends with its leader (`both_ways`). Its client connects again, to this node or
+//! another one.
 //!
 //! Never here: protocols.
 
@@ -21,9 +22,10 @@ use postroad_cluster::{
 };
 use postroad_security::nodes::NodeTls;
 use rustix::rand::{GetRandomFlags, getrandom};
-use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional_with_sizes};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{mpsc, watch};
 
+use crate::runtime::cluster::both_ways::copy_both_ways;
 use crate::runtime::cluster::entry_login::EntryLogin;
 use crate::runtime::cluster::peers::Peer;
 use crate::runtime::cluster::sealed::{Far, connected_pair, seal};
@@ -309,17 +311,17 @@ pub async fn reach(
     Ok((far, Some(leader.node)))
 }
 
-/// Copies bytes both ways until one of the two ends, or another node leads.
+/// Copies bytes both ways until both sides have ended, or another node leads.
 ///
 /// # Errors
-/// One of the two sides breaks off.
+/// See [`copy_both_ways`].
 pub async fn copy(
-    mut near: tokio::net::TcpStream,
-    mut far: impl Far,
+    near: tokio::net::TcpStream,
+    far: impl Far,
     until: impl Future<Output = ()>,
 ) -> io::Result<()> {
     tokio::select! {
-        copied = copy_bidirectional_with_sizes(&mut near, &mut far, BUFFER_BYTES, BUFFER_BYTES) => copied.map(|_| ()),
+        copied = copy_both_ways(near, far, BUFFER_BYTES) => copied,
         () = until => Ok(()),
     }
 }
@@ -327,7 +329,7 @@ pub async fn copy(
 /// Carries a client's connection to the leader until it ends, or another node leads.
 ///
 /// # Errors
-/// The leader is not reached, or one of the two sides breaks off.
+/// The leader is not reached; or as [`copy_both_ways`].
 pub async fn carry(
     (socket, client, scheme): (TcpStream, SocketAddr, &str),
     (leader, tls): (Arc<Peer>, Option<&NodeTls>),

@@ -15,6 +15,7 @@
 //! Never here: how nodes agree (crates/cluster), clients of the broker.
 
 mod balancing;
+mod both_ways;
 mod client_redirect;
 mod commits;
 mod copies;

@@ -13,11 +13,12 @@ use std::sync::Arc;
 use anyhow::Context;
 use postroad_security::nodes::NodeTls;
 use rustls::pki_types::ServerName;
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, copy_bidirectional_with_sizes};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
+use crate::runtime::cluster::both_ways::copy_both_ways;
 use crate::runtime::cluster::forward::take_sealed;
 use crate::runtime::cluster::peers::{PATIENCE, Shared, named};
 use crate::runtime::cluster::wire::host_of;
@@ -122,10 +123,9 @@ fn ready(socket: std::net::TcpStream) -> io::Result<TcpStream> {
     TcpStream::from_std(socket)
 }
 
-/// Copies bytes both ways until one of the two ends, as clients do at any time.
-async fn pass(mut stream: impl Far, mut near: TcpStream) {
-    let copied = copy_bidirectional_with_sizes(&mut stream, &mut near, BUFFER_BYTES, BUFFER_BYTES).await;
-    if let Err(error) = copied {
+/// Copies bytes both ways until both sides have ended, as clients do at any time.
+async fn pass(stream: impl Far, near: TcpStream) {
+    if let Err(error) = copy_both_ways(stream, near, BUFFER_BYTES).await {
         tracing::debug!(%error, "a client of another node ended early");
     }
 }
