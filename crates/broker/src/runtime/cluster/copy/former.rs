@@ -21,7 +21,7 @@ use postroad_journal::{Journal, JournalFile, Options, RealDisk};
 use postroad_store::new_identity;
 use serde::{Deserialize, Serialize};
 
-use super::incoming::{Least, PATIENCE};
+use super::incoming::{Least, NotNow, PATIENCE};
 use super::{
     Answer, Fetched, Fetcher, ListedMembers, MANIFEST_BYTES_MAX, Manifest, Request, VERSION, malformed,
 };
@@ -29,7 +29,7 @@ use crate::runtime::cluster::wire::Wire;
 use postroad_store::Layout;
 
 const DIRECTORY: &str = "former";
-/// Attempts after which a whole copy is fetched.
+/// Attempts with a leader after which a whole copy is fetched.
 const ATTEMPTS_MAX: u32 = 10;
 /// Runs of terms that a request may have: more elections than a log has.
 const RUNS_MAX: usize = 100_000;
@@ -94,6 +94,10 @@ impl Fetcher {
         let taken = self.try_former(wire, least);
         if let Err(error) = &taken {
             self.discard();
+            // The leader is asked in another round.
+            if error.is::<NotNow>() {
+                return taken;
+            }
             let failed = self.attempts.fetch_add(1, Ordering::Relaxed) + 1;
             if failed == ATTEMPTS_MAX || error.is::<NoUse>() {
                 self.attempts.store(ATTEMPTS_MAX, Ordering::Relaxed);
@@ -119,7 +123,7 @@ impl Fetcher {
         wire.write_frame(&serde_json::to_vec(&request)?)?;
         let shared = match serde_json::from_slice(&wire.read_frame(MANIFEST_BYTES_MAX)?)? {
             Answer::Shared(shared) => *shared,
-            Answer::Refused(reason) => bail!(reason),
+            Answer::Refused(reason) => return Err(NotNow(reason).into()),
             Answer::Manifest(_) => bail!(malformed("a manifest in place of the shared log")),
         };
         if shared.version != VERSION || shared.members.members().is_none() {

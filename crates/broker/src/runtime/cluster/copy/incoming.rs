@@ -29,6 +29,12 @@ const LEFT_FREE_BYTES: u64 = 16 << 20;
 /// Longest time in which the sender makes the copy, or pauses.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
+/// A peer that gives nothing now: it does not lead, or hands over. That says nothing of what this
+/// node has.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(super) struct NotNow(pub(super) String);
+
 /// How far a copy has come.
 #[derive(Debug, Default)]
 pub struct Progress {
@@ -100,7 +106,9 @@ impl Fetcher {
     pub(super) fn check_term(&self, term: Term, Least { term: least, .. }: Least) -> anyhow::Result<()> {
         if term < least {
             self.is_too_early.store(true, Ordering::Relaxed);
-            bail!("the copy is of term {}, and another node has seen term {}", term.0, least.0);
+            let reason =
+                format!("the copy is of term {}, and another node has seen term {}", term.0, least.0);
+            return Err(NotNow(reason).into());
         }
         Ok(())
     }

@@ -37,6 +37,10 @@ const REST_MAX: Duration = Duration::from_millis(50);
 /// Longest time in which a receiver that writes to its disk may not read.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// Longest time until the request comes: a node with a former store links or copies its files and
+/// reads them first.
+const ASKED_WITHIN: Duration = KEPT;
+
 /// See the head of this file.
 pub struct Outgoing {
     data: PathBuf,
@@ -93,6 +97,7 @@ impl Outgoing {
     /// The connection has ended, or a file cannot be read.
     pub fn serve(&self, wire: &Wire, to: &str, sent: &AtomicU64) -> anyhow::Result<()> {
         wire.write_within(PATIENCE)?;
+        wire.expect_within(ASKED_WITHIN)?;
         let request = wire.read_frame(MANIFEST_BYTES_MAX)?;
         let request: Request = serde_json::from_slice(&request).context("malformed request for a copy")?;
         let term = self.door.get().and_then(JournalDoor::leads);

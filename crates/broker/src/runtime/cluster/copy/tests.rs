@@ -1,5 +1,6 @@
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use postroad_cluster::{
@@ -13,10 +14,15 @@ use crate::runtime::cluster::identity::Identities;
 use crate::runtime::cluster::wire::Wire;
 
 fn wires() -> (Wire, Wire) {
+    patient_wires(Duration::from_secs(5))
+}
+
+/// Of an introduction with this patience.
+fn patient_wires(patience: Duration) -> (Wire, Wire) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let one = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let other = listener.accept().unwrap().0;
-    let wire = |socket| Wire::plain(socket, Duration::from_secs(5)).unwrap();
+    let wire = |socket| Wire::plain(socket, patience).unwrap();
     (wire(one), wire(other))
 }
 
@@ -178,10 +184,7 @@ fn a_copy_of_an_earlier_term_is_not_received_and_all_nodes_are_told_which_is_nee
 
 #[test]
 fn a_former_store_is_not_used_by_a_leader_of_an_earlier_term() {
-    let node = tempfile::tempdir().unwrap();
-    let former = node.path().join("former");
-    std::fs::create_dir(&former).unwrap();
-    let (manifest, _) = author(&former);
+    let (node, manifest) = with_former_store();
     let fetcher = Fetcher::new(node.path(), Keys::default(), false);
     let Manifest { version, term, last, layout, members, .. } = manifest;
     let offers = Answer::Shared(Box::new(former::SharedLog { version, term, last, layout, members }));
@@ -198,6 +201,65 @@ fn a_former_store_is_not_used_by_a_leader_of_an_earlier_term() {
             assert_eq!(answers.join().unwrap(), asked);
             assert_eq!(taken.err().map(|error| error.to_string()).as_deref(), refused);
         });
+    }
+}
+
+/// A directory of a node that has the former store of an author.
+fn with_former_store() -> (tempfile::TempDir, Manifest) {
+    let node = tempfile::tempdir().unwrap();
+    let former = node.path().join("former");
+    std::fs::create_dir(&former).unwrap();
+    let (manifest, _) = author(&former);
+    (node, manifest)
+}
+
+#[test]
+fn a_node_that_reads_its_former_store_may_ask_after_the_patience_of_introductions() {
+    let (node, _) = with_former_store();
+    let leader = tempfile::tempdir().unwrap();
+    let fetcher = Fetcher::new(node.path(), Keys::default(), false);
+    for has_former in [false, true] {
+        let patience = Duration::from_millis(20);
+        let (asks, answers) = patient_wires(patience);
+        let outgoing = Outgoing::new(leader.path());
+        let (served, fetched) = std::thread::scope(|scope| {
+            let served = scope.spawn(|| outgoing.serve(&answers, "c", &AtomicU64::new(0)));
+            std::thread::sleep(10 * patience);
+            let least = fetcher.round(Term(0));
+            let fetched = match has_former {
+                true => fetcher.take_former((&asks, "b"), least),
+                false => fetcher.fetch((&asks, "b"), least, &Progress::default()),
+            };
+            drop(asks);
+            (served.join().unwrap(), fetched)
+        });
+        assert!(served.is_ok(), "{has_former}: {served:?}");
+        assert_eq!(fetched.unwrap_err().to_string(), "it does not lead", "{has_former}");
+    }
+}
+
+#[test]
+fn a_former_store_stays_of_use_while_no_node_leads() {
+    let (node, manifest) = with_former_store();
+    let fetcher = Fetcher::new(node.path(), Keys::default(), false);
+    let follows = Answer::Refused("it does not lead".to_owned());
+    let Manifest { version, term, last, layout, members, .. } = manifest;
+    let outdated = Answer::Shared(Box::new(former::SharedLog { version, term, last, layout, members }));
+    let of_another_version = Answer::Manifest(Box::new(author(tempfile::tempdir().unwrap().path()).0));
+    for (case, answer, rounds, stays) in [
+        ("followers", &follows, 30, true),
+        ("a leader of an earlier term", &outdated, 30, true),
+        ("a leader that answers something else", &of_another_version, 9, true),
+        ("the same once more", &of_another_version, 1, false),
+    ] {
+        for _ in 0..rounds {
+            let (asks, answers) = wires();
+            std::thread::scope(|scope| {
+                scope.spawn(|| answer_once(&answers, answer));
+                fetcher.take_former((&asks, "b"), fetcher.round(Term(8))).unwrap_err();
+            });
+        }
+        assert_eq!(fetcher.has_former(), stays, "case: {case}");
     }
 }
 
