@@ -107,6 +107,8 @@ pub struct Replica<D: Disk> {
     unmarked_ticks: u32,
     checkpoints: Checkpoints,
     trailing_bytes: u64,
+    /// The last entry of a copy of the store for another node, which needs all later ones.
+    copied: Option<Index>,
     room: Room,
 }
 
@@ -194,6 +196,7 @@ impl<D: Disk> Replica<D> {
             unmarked_ticks: 0,
             checkpoints,
             trailing_bytes,
+            copied: None,
             room: Room::default(),
         })
     }
@@ -289,6 +292,10 @@ impl<D: Disk> Replica<D> {
         let intake = self.leads.map(|_| self.intake());
         let can_write = self.room.tick(self.group.log_mut(), intake);
         self.group.can_write(can_write);
+        if self.copied.is_some() && self.is_short_of_space() {
+            self.copied = None;
+            self.raise_floor();
+        }
         self.unmarked_ticks += 1;
         if MARK_TICKS <= self.unmarked_ticks && self.failure.is_none() {
             self.unmarked_ticks = 0;
@@ -574,8 +581,18 @@ impl<D: Disk> Replica<D> {
         self.raise_floor();
     }
 
-    /// Entries that the states of two checkpoints include go, but for the last ones. Returns the
-    /// older checkpoint's entry.
+    /// See [`crate::Leadership::keep_log_after`].
+    pub(crate) fn keep_log_after(&mut self, copied: Option<Index>) {
+        self.copied = copied;
+    }
+
+    fn is_short_of_space(&self) -> bool {
+        let journal = self.group.log().journal();
+        journal.is_some_and(|journal| journal.space() == Space::Low || admission::is_short_of_space(journal))
+    }
+
+    /// Entries that the states of two checkpoints include go, but for the last ones, and those
+    /// after a copy of the store. Returns the older checkpoint's entry.
     fn raise_floor(&mut self) -> Index {
         let Checkpoints { written, .. } = &self.checkpoints;
         let (Some(older), 2) = (written.front().copied(), written.len()) else { return Index(0) };
@@ -585,7 +602,7 @@ impl<D: Disk> Replica<D> {
             Some(journal) if admission::is_short_of_space(journal) => self.trailing_bytes / SHORT_SHARE,
             _ => self.trailing_bytes,
         };
-        log.raise_floor(older, trailing);
+        log.raise_floor(self.copied.map_or(older, |copied| copied.min(older)), trailing);
         older
     }
 }

@@ -233,9 +233,9 @@ impl JournalDoor {
         self.writing.lock().ok()?.writer.replica()?.leads_now()
     }
 
-    /// Begins a copy of the store for another node, in an empty directory on the same device.
-    /// Returns the term in which this one leads, the last entry and the members in force; `None` if
-    /// it does not lead.
+    /// Begins a copy of the store for another node, in an empty directory on the same device. The
+    /// log after it stays until [`JournalDoor::release_log`]. Returns the term in which this one
+    /// leads, the last entry and the members in force; `None` if it does not lead.
     ///
     /// # Errors
     /// The disk refuses, or the journal's thread is gone.
@@ -245,10 +245,18 @@ impl JournalDoor {
         let (Some(term), last) = (replica.leads_now(), replica.stored_last()) else { return Ok(None) };
         let members = replica.members().clone();
         let backup = writing.writer.back_up(to)?;
+        writing.writer.leadership().keep_log_after(Some(last.index));
         drop(writing);
         // Time is kept by its thread.
         self.waker.wake();
         Ok(Some((backup, term, last, members)))
+    }
+
+    /// The log after the last copy need not stay any more.
+    pub fn release_log(&self) {
+        if let Ok(mut writing) = self.writing.lock() {
+            writing.writer.leadership().keep_log_after(None);
+        }
     }
 
     /// The term, the last entry that a former log has, too, which is the default if there is none,

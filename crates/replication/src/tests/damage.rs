@@ -14,12 +14,19 @@ const FIRST_SEGMENT: &str = "0000000000000001.segment";
 
 /// A replica that is a majority of itself.
 fn open(disk: &SimulatedDisk) -> Result<LogWriter<SimulatedDisk>, GroupError> {
+    open_with(disk, OPTIONS).map(|replica| LogWriter::new(replica, [PARTITION]))
+}
+
+pub(super) fn open_with(
+    disk: &SimulatedDisk,
+    options: Options,
+) -> Result<Replica<SimulatedDisk>, GroupError> {
     let vote = match VoteFile::open(disk) {
         Err(VoteError::Io(_)) => VoteFile::create(disk).unwrap(),
         vote => vote.unwrap(),
     };
-    let (journal, recovered) = Journal::open(disk.clone(), OPTIONS).unwrap();
-    let log = JournalLog::over(disk.clone(), (OPTIONS, Keys::default()), journal, &recovered).unwrap();
+    let (journal, recovered) = Journal::open(disk.clone(), options).unwrap();
+    let log = JournalLog::over(disk.clone(), (options, Keys::default()), journal, &recovered).unwrap();
     let node = NodeId::new(1).unwrap();
     let config = Config {
         node,
@@ -28,8 +35,7 @@ fn open(disk: &SimulatedDisk) -> Result<LogWriter<SimulatedDisk>, GroupError> {
         uncommitted_bytes_max: 1 << 20,
         cache_bytes_max: 0,
     };
-    let replica = Replica::open(&config, log, vote, [], Box::new(|_| ()))?;
-    Ok(LogWriter::new(replica, [PARTITION]))
+    Replica::open(&config, log, vote, [], Box::new(|_| ()))
 }
 
 /// Some ticks pass, and all that is to be done for it is done.

@@ -171,7 +171,7 @@ impl Node {
     }
 
     /// A copy of the store of another node takes the place of this one's, which keeps its vote.
-    fn fill_from(&mut self, author: &Node, seed: u64) -> bool {
+    fn fill_from(&mut self, author: &mut Node, seed: u64) -> bool {
         let (Some(of), Some(own)) = (author.writer.replica(), self.writer.replica()) else { return false };
         let Some(term) = of.leads_now() else { return false };
         if own.admits_copy(term, of.stored_last()).is_err() {
@@ -183,6 +183,8 @@ impl Node {
         }
         disk.set_contents("vote", self.disk.contents("vote").unwrap());
         VoteFile::open(&disk).unwrap().write_members(of.members().clone()).unwrap();
+        let last = of.stored_last().index;
+        author.writer.leadership().keep_log_after(Some(last));
         self.disk = disk;
         self.begin_again(false);
         true
@@ -518,6 +520,9 @@ impl Cluster {
         }
         if faults && self.random.one_in(60) {
             self.change_members();
+        }
+        if self.random.one_in(300) {
+            self.nodes.iter_mut().for_each(|node| node.writer.leadership().keep_log_after(None));
         }
         if self.random.one_in(4) {
             self.nodes.iter_mut().for_each(|node| node.writer.tick());

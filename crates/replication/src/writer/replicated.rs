@@ -4,7 +4,9 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use postroad_cluster::{ChangeError, MemberChange, Members, Message, NodeId, NodeRecord, Refused, Term};
+use postroad_cluster::{
+    ChangeError, Index, MemberChange, Members, Message, NodeId, NodeRecord, Refused, Term,
+};
 use postroad_journal::{Checkpoint, CommitError, DamageKind, Disk, ReadError, Space};
 use postroad_model::{MessageRow, PartitionId};
 
@@ -222,6 +224,14 @@ impl<D: Disk> Leadership<'_, D> {
     pub fn others_have(self, others: OthersSpace) {
         if let Some(replica) = self.0.replica_mut() {
             replica.others_have(others);
+        }
+    }
+
+    /// Entries after this one, with which a copy of the store ends, stay for the node that gets it.
+    /// Once the disk gets short of space they stay no more. `None` ends it.
+    pub fn keep_log_after(self, copied: Option<Index>) {
+        if let Some(replica) = self.0.replica_mut() {
+            replica.keep_log_after(copied);
         }
     }
 

@@ -31,6 +31,10 @@ const DIRECTORY: &str = "outgoing";
 /// How long a copy whose connection was lost may be resumed.
 const KEPT: Duration = Duration::from_secs(600);
 
+/// How long the leader's log after a copy stays once that was taken: the node installs it, opens
+/// its store and connects.
+const CATCHES_UP_WITHIN: Duration = Duration::from_secs(300);
+
 /// After each chunk the sender rests as long as it took, up to this: the disk has other work.
 const REST_MAX: Duration = Duration::from_millis(50);
 
@@ -45,9 +49,17 @@ const ASKED_WITHIN: Duration = KEPT;
 pub struct Outgoing {
     data: PathBuf,
     door: OnceLock<JournalDoor>,
-    held: Mutex<Option<Held>>,
+    state: Mutex<State>,
     /// A damaged node has seen a later term than that of this leader.
     is_outdated: AtomicBool,
+}
+
+#[derive(Default)]
+struct State {
+    /// The copy whose files are here.
+    held: Option<Held>,
+    /// Until when the log after the last copy stays, if that is not held any more.
+    log_kept_until: Option<Instant>,
 }
 
 struct Held {
@@ -62,7 +74,7 @@ impl Outgoing {
         Outgoing {
             data: data.to_owned(),
             door: OnceLock::new(),
-            held: Mutex::default(),
+            state: Mutex::default(),
             is_outdated: AtomicBool::new(false),
         }
     }
@@ -82,12 +94,14 @@ impl Outgoing {
         self.data.join(DIRECTORY)
     }
 
-    /// Removes a copy that was not resumed.
+    /// Removes a copy that was not resumed. The log after a copy that has gone stays for a time.
     pub fn tidy(&self) {
-        if let Ok(mut held) = self.held.try_lock()
-            && held.take_if(|held| KEPT < held.used_at.elapsed()).is_some()
-        {
+        let Ok(mut state) = self.state.try_lock() else { return };
+        if state.held.take_if(|held| KEPT < held.used_at.elapsed()).is_some() {
             remove(&self.directory());
+        }
+        if state.held.is_none() && state.log_kept_until.take_if(|until| *until < Instant::now()).is_some() {
+            self.door.get().into_iter().for_each(JournalDoor::release_log);
         }
     }
 
@@ -109,14 +123,14 @@ impl Outgoing {
         if let Some(log) = &request.log {
             return self.answer_former(wire, to, log);
         }
-        let mut held = match self.held.try_lock() {
-            Ok(held) => held,
+        let mut state = match self.state.try_lock() {
+            Ok(state) => state,
             Err(TryLockError::WouldBlock) => return refuse(wire, "it sends a copy to another node"),
             Err(TryLockError::Poisoned(_)) => {
                 return refuse(wire, "an earlier copy failed; restart this node");
             }
         };
-        let manifest = match self.manifest(&mut held, &request) {
+        let manifest = match self.manifest(&mut state, &request) {
             Ok(Some(manifest)) => manifest,
             Ok(None) => return refuse(wire, "it does not lead"),
             Err(error) => {
@@ -144,7 +158,7 @@ impl Outgoing {
             return Err(error.into());
         }
         tracing::info!(to, "a copy of the store was sent");
-        *held = None;
+        *state = State { held: None, log_kept_until: Some(Instant::now() + CATCHES_UP_WITHIN) };
         remove(&self.directory());
         Ok(())
     }
@@ -163,22 +177,23 @@ impl Outgoing {
     }
 
     /// The copy that the request is about, or a new one; `None` if this node does not lead.
-    fn manifest(&self, held: &mut Option<Held>, request: &Request) -> anyhow::Result<Option<Manifest>> {
+    fn manifest(&self, state: &mut State, request: &Request) -> anyhow::Result<Option<Manifest>> {
         let Some(door) = self.door.get() else { return Ok(None) };
         let Some(term) = door.leads() else { return Ok(None) };
         if request.version != VERSION {
             bail!("version {} of copies is not supported; this node has {VERSION}", request.version);
         }
-        if let Some(held) = held
+        if let Some(held) = &mut state.held
             && held.manifest.copy == request.copy
             && held.manifest.term == term.0
         {
             held.used_at = Instant::now();
             return Ok(Some(held.manifest.clone()));
         }
-        *held = None;
+        // The journal may keep the log from here on, even if making the copy fails.
+        *state = State { held: None, log_kept_until: Some(Instant::now() + CATCHES_UP_WITHIN) };
         let Some(manifest) = self.make(door)? else { return Ok(None) };
-        *held = Some(Held { manifest: manifest.clone(), used_at: Instant::now() });
+        state.held = Some(Held { manifest: manifest.clone(), used_at: Instant::now() });
         Ok(Some(manifest))
     }
 
