@@ -119,6 +119,27 @@ class Tokens(unittest.TestCase):
         said = self.root.ctl("token", "new", "ann", "--scope", "all")
         self.assertIn("use messages, read or manage", said.stderr)
 
+    def test_a_token_is_no_password_of_a_session_or_of_another_password(self):
+        stranger, path = Operator(self.broker), "/api/v1/users/ann/password"
+        typed = {"Content-Type": "application/json"}
+        for scope in ("messages", "read", "messages,manage"):
+            name, token = self.new("ann", "--scope", scope)
+            status, text = stranger.request("POST", "/api/v1/session", {"user": "ann", "password": token}, typed)
+            self.assertEqual(status, 401, f"{scope}: {text}")
+            self.assertIn("a token is no password here: sign in with the user's password", text)
+            status, text = stranger.request("POST", "/api/v1/session", {"user": "", "password": token}, typed)
+            self.assertEqual(status, 401, f"{scope}, without its user: {text}")
+            status, text = self.ann.request("PUT", path, {"password": "other", "current": token})
+            self.assertEqual(status, 403, f"{scope}: {text}")
+            self.assertIn("current is a token: send the old password", text)
+            self.revoke(name)
+        _, manages = self.new("ann", "--scope", "manage")
+        status, text = Bearer(self.broker, manages).request("PUT", path, {"password": "other", "current": manages})
+        self.assertEqual(status, 403, text)
+        self.assertEqual(self.ann.request("GET", "/api/v1/broker")[0], 200, "its password is the old one")
+        status, text = stranger.request("POST", "/api/v1/session", {"user": "ann", "password": "secret-a"}, typed)
+        self.assertEqual(status, 200, text)
+
     def test_expiry(self):
         _, token = self.new("ann", "--expires", "1s")
         self.assertEqual(self.status(token, path="/api/v1/broker"), 200)

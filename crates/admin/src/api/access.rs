@@ -216,13 +216,14 @@ fn unknown() -> Problem {
 /// The user with this name and password; or with a token of an identity provider for a password.
 ///
 /// # Errors
-/// One of them is wrong, or there were too many failures.
+/// One of them is wrong, the password is a token of the broker, or there were too many failures.
 pub async fn password_of(
     api: &Api,
     door: &Arc<Door>,
     address: IpAddr,
     (user, password): (String, String),
 ) -> Result<Principal, Problem> {
+    check_no_token(&password)?;
     let mut visit = Visit::new(door.clone(), None).at(address);
     let (is_jwt, counted) = (door.takes_jwt(&password), door.counted_user(&user, &password));
     let said = Login::Password { user: Some(user.into()), password: Some(password.into()) };
@@ -233,6 +234,17 @@ pub async fn password_of(
         _ => unknown(),
     };
     Err(door.locked_for(&counted, address).map_or(refusal, Problem::locked))
+}
+
+/// Refuses a token in place of a password: what is made by it, a session or another password, would
+/// have all rights of the user, whatever the scope of the token, and outlive it.
+fn check_no_token(password: &str) -> Result<(), Problem> {
+    match password.starts_with(TOKEN_PREFIX) {
+        true => {
+            Err(Problem::new(401, "a token is no password here: sign in with the user's password".to_owned()))
+        }
+        false => Ok(()),
+    }
 }
 
 /// The caller with this token, whose user may be named with it.
@@ -309,6 +321,22 @@ mod tests {
         ] {
             let headers = headers(&[("host", "localhost:8161"), ("origin", origin)]);
             assert_eq!(check_origin(&headers, &method).is_ok(), want, "case: {case}");
+        }
+    }
+
+    #[test]
+    fn a_token_is_no_password_for_a_session_or_another_password() {
+        let refused = "a token is no password here: sign in with the user's password";
+        for (case, password, want) in [
+            ("a password", "secret-a", None),
+            ("none", "", None),
+            ("a token", "prt_abc_def", Some(refused)),
+            ("one that was never made", "prt_", Some(refused)),
+            ("its prefix further on", "my-prt_abc_def", None),
+            ("a token of an identity provider", "eyJh.eyJz.c2ln", None),
+        ] {
+            let got = check_no_token(password).map_err(|problem| (problem.status, problem.message));
+            assert_eq!(got.err(), want.map(|text| (401, text.to_owned())), "case: {case}");
         }
     }
 

@@ -8,7 +8,7 @@ use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::{Extension, Json};
 use postroad_model::{Principal, RowKey};
-use postroad_security::{UserError, UserFile, Users, secret};
+use postroad_security::{TOKEN_PREFIX, UserError, UserFile, Users, secret};
 use serde::{Deserialize, Serialize};
 
 use super::access::password_of;
@@ -147,9 +147,11 @@ pub async fn password(
     if let (true, Peer::Network(address)) = (is_own, peer) {
         let missing = || Problem::new(403, "current is missing: send the old password".to_owned());
         let door = api.0.options.door.borrow().clone();
-        let shown = (name.clone(), current.ok_or_else(missing)?);
-        let checked = password_of(&api, &door, address.ip(), shown).await;
+        let current = current.ok_or_else(missing)?;
+        let is_token = current.starts_with(TOKEN_PREFIX);
+        let checked = password_of(&api, &door, address.ip(), (name.clone(), current)).await;
         checked.map_err(|error| match error.status {
+            401 if is_token => Problem::new(403, "current is a token: send the old password".to_owned()),
             401 => Problem::new(403, "current is not the old password".to_owned()),
             _ => error,
         })?;
