@@ -195,9 +195,16 @@ class Tenants(unittest.TestCase):
         said = self.root.ctl("tenant", "delete", "gone")
         self.assertIn("has 1 queues; delete them first", said.stderr)
         gone.api("DELETE", "queues/gone.a")
+        gone.api("POST", "access-keys", {})
+        gone.api("POST", "tokens", None)
+        owned = lambda what: [row for row in self.root.api("GET", what)["items"] if row["user"] == gone.user]
+        self.assertEqual([len(owned(what)) for what in ("access-keys", "tokens")], [1, 1])
         self.ctl("delete", "gone")
         self.assertEqual(gone.request("GET", "/api/v1/queues")[0], 401, "its users are gone with it")
         self.assertEqual(self.root.request("GET", "/api/v1/tenants/gone")[0], 404)
+        again, _ = self.tenant("gone")
+        self.assertEqual(again.user, gone.user)
+        self.assertEqual([len(owned(what)) for what in ("access-keys", "tokens")], [0, 0], "they do not come back")
 
     def test_tenants_are_there_after_a_restart(self):
         kept, _ = self.tenant("kept", "--queues-max", "1")

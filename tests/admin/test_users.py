@@ -87,6 +87,26 @@ class Users(unittest.TestCase):
         self.ctl("add", "bob", "--groups", "billing", password="third")
         self.assertFalse(self.works("bob", token), "the tokens of a removed user do not come back")
 
+    def test_access_keys_of_a_removed_user_do_not_come_back(self):
+        users_of_keys = lambda: sorted(row["user"] for row in self.root.api("GET", "access-keys")["items"])
+        for name in ("kay", "kayla"):
+            self.ctl("add", name, password="secret")
+        for name in ("kay", "kay", "kayla"):
+            said = self.root.ctl("key", "new", "--user", name, "--json")
+            self.assertEqual(said.returncode, 0, said.stderr)
+        self.assertEqual(users_of_keys(), ["kay", "kay", "kayla"])
+        status, said = self.root.request("DELETE", "/api/v1/users/none")
+        self.assertEqual((status, len(users_of_keys())), (404, 3), said)
+        self.ctl("remove", "kay")
+        self.assertEqual(users_of_keys(), ["kayla"])
+        self.ctl("add", "kay", password="another")
+        self.assertEqual(users_of_keys(), ["kayla"])
+        with open(os.path.join(self.broker.folder, "data", "access-keys")) as file:
+            rows = [line.split()[2] for line in file if not line.startswith("#")]
+        self.assertEqual(rows, ["kayla"])
+        self.ctl("remove", "kayla")
+        self.assertEqual(users_of_keys(), [])
+
     def test_a_password_can_be_made_up(self):
         password = self.ctl("add", "eve", "--groups", "billing", "--generate").strip()
         self.assertGreaterEqual(len(password), 40)

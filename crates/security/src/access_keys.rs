@@ -3,13 +3,14 @@
 //! A signature is verified with the secret itself, so the text holds secrets: of a file only its
 //! owner may read it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
 
 use data_encoding::{BASE32_NOPAD, BASE64};
 use ring::rand::{SecureRandom, SystemRandom};
 
 use crate::documents::Text;
+use crate::prepare::prepared;
 use crate::users::{UserError, check_name};
 
 /// The first line of the file.
@@ -149,6 +150,22 @@ impl AccessKeyBook {
         keys.store(&self.text)?;
         Ok(true)
     }
+
+    /// Deletes all keys of these users, in whichever way a key spells its user. Writes the text
+    /// once, as [`AccessKeyBook::add`], or not at all if they have none.
+    ///
+    /// # Errors
+    /// The text cannot be read or written: all keys are there as before.
+    pub fn remove_all_of(&self, users: &[String]) -> Result<(), UserError> {
+        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut keys = AccessKeys::load(&self.text)?;
+        let users: BTreeSet<&str> = users.iter().map(String::as_str).collect();
+        let is_one =
+            |name: &str| users.contains(name) || prepared(name).is_some_and(|name| users.contains(&*name));
+        let before = keys.0.len();
+        keys.0.retain(|_, key| !is_one(&key.user));
+        if keys.0.len() == before { Ok(()) } else { keys.store(&self.text) }
+    }
 }
 
 #[cfg(test)]
@@ -171,6 +188,39 @@ mod tests {
         let read = AccessKeys::load(book.text()).unwrap();
         assert_eq!((read.get(&id), read.get(&other), read.iter().count()), (Some(&key), None, 1));
         assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn the_keys_of_removed_users_go_and_all_others_stay() {
+        use std::os::unix::fs::MetadataExt;
+        let folder = tempfile::tempdir().unwrap();
+        let book = AccessKeyBook::new(Text::of_file(&folder.path().join("access-keys")));
+        let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<String>>();
+        let left = || {
+            let keys = AccessKeys::load(book.text()).unwrap();
+            let mut users: Vec<String> = keys.iter().map(|(_, key)| key.user.clone()).collect();
+            users.sort();
+            users
+        };
+        let file_number = || std::fs::metadata(book.text().file()).unwrap().ino();
+        book.remove_all_of(&names(&["ann"])).unwrap();
+        assert!(!book.text().file().exists(), "nothing is written where there is nothing to delete");
+        // SASLprep leaves a soft hyphen out.
+        for user in ["ann", "bob", "ann", "an\u{AD}na", "anna", "eve"] {
+            book.add(user).unwrap();
+        }
+        for (case, removed, want) in [
+            ("none", &[][..], &["ann", "ann", "anna", "an\u{AD}na", "bob", "eve"][..]),
+            ("a stranger", &["zoe", "an"], &["ann", "ann", "anna", "an\u{AD}na", "bob", "eve"]),
+            ("one with several keys", &["ann"], &["anna", "an\u{AD}na", "bob", "eve"]),
+            ("one whose name is spelt in two ways", &["anna"], &["bob", "eve"]),
+            ("all of a tenant", &["bob", "zoe", "eve"], &[]),
+        ] {
+            let (file, had) = (file_number(), left());
+            book.remove_all_of(&names(removed)).unwrap();
+            assert_eq!(left(), want, "case: {case}");
+            assert_eq!(file_number() == file, had == want, "case: {case}: another file if it is written");
+        }
     }
 
     #[test]

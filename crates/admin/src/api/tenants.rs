@@ -17,7 +17,7 @@ use super::audit::Detail;
 use super::lists::{List, Which, query};
 use super::messages::read_json;
 use super::problem::Problem;
-use super::tokens::{problem, writing};
+use super::tokens::{end_all_of, problem, writing};
 use super::{Api, Caller};
 use crate::figures::{Figures, TenantFigures};
 use crate::tenant_rules::RulesOrder;
@@ -208,7 +208,7 @@ pub async fn set(
     Ok((Extension(Detail(format!("quotas {}", Value::Object(quotas)))), Json(row)))
 }
 
-/// Deletes a tenant without queues, with its users and their tokens.
+/// Deletes a tenant without queues, with its users, their tokens and their access keys.
 pub async fn remove(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
@@ -225,30 +225,33 @@ pub async fn remove(
         let right = format!("delete them first: postroad ctl queues --filter {name}.");
         return Err(Problem::new(409, format!("the tenant {name} has {queues} queues; {right}")));
     }
-    let mut gone = Vec::new();
     if let Some(file) = file_of_users(&api) {
-        let of = name.clone();
-        gone = writing(move || {
-            let mut gone = Vec::new();
-            file.change(|users| {
-                gone = members(users, &of);
-                for user in &gone {
-                    users.remove(user);
-                }
-                Ok(!gone.is_empty())
-            })?;
-            Ok(gone)
-        })
-        .await?;
+        remove_members(&api, file, &name).await?;
     }
     (api.0.options.tenant_rules)(RulesOrder::Forget { tenant: name.clone() }).await?;
     let (book, of) = (api.0.options.made_tenants.clone(), name.clone());
     writing(move || book.change(|tenants| Ok(tenants.remove(of.as_str())))).await?;
-    let door = api.0.options.door.borrow().clone();
-    if let Some(tokens) = door.tokens().cloned() {
-        writing(move || gone.iter().try_for_each(|user| tokens.revoke_all_of(user))).await?;
-    }
     reload(&api).await.map(|()| StatusCode::NO_CONTENT)
+}
+
+/// Removes the users of a tenant, with their tokens and access keys.
+async fn remove_members(api: &Api, file: Arc<UserFile>, tenant: &str) -> Result<(), Problem> {
+    let (reader, of) = (file.clone(), tenant.to_owned());
+    let known = writing(move || Ok(members(&reader.users()?, &of))).await?;
+    end_all_of(api, known).await?;
+    let of = tenant.to_owned();
+    let gone = writing(move || {
+        let mut gone = Vec::new();
+        file.change(|users| {
+            gone = members(users, &of);
+            for user in &gone {
+                users.remove(user);
+            }
+            Ok(!gone.is_empty())
+        })?;
+        Ok(gone)
+    });
+    end_all_of(api, gone.await?).await
 }
 
 /// How many queues a tenant of another store has.

@@ -164,6 +164,17 @@ pub fn check(api: &Api, caller: &Caller, user: &str) -> Result<(), Problem> {
     }
 }
 
+/// Ends all tokens and access keys of users who are removed: before they are, so that a failure
+/// leaves none that is good again once the name is; and after, for those made meanwhile.
+pub async fn end_all_of(api: &Api, users: Vec<String>) -> Result<(), Problem> {
+    let (keys, tokens) = (api.0.options.access_keys.clone(), api.0.options.door.borrow().tokens().cloned());
+    writing(move || {
+        keys.remove_all_of(&users)?;
+        users.iter().try_for_each(|user| tokens.iter().try_for_each(|tokens| tokens.revoke_all_of(user)))
+    })
+    .await
+}
+
 fn book(api: &Api) -> Result<Arc<TokenBook>, Problem> {
     let right = "without users every client is let in and needs no token: set security.users first";
     let door = api.0.options.door.borrow().clone();

@@ -17,7 +17,7 @@ use super::lists::{List, Which, query};
 use super::messages::read_json;
 use super::problem::Problem;
 use super::tenants::Reach;
-use super::tokens::{problem, writing};
+use super::tokens::{end_all_of, problem, writing};
 use super::{Api, Caller, Peer};
 
 #[derive(Debug, Serialize)]
@@ -124,13 +124,16 @@ pub async fn remove(
     if matches!(&caller.principal, Principal::User(own) if **own == *name) {
         return Err(Problem::new(409, "users cannot remove themselves".to_owned()));
     }
+    let reader = file.clone();
+    let users = writing(move || reader.users()).await?;
+    // As it stands in the file: tokens are of that name.
+    let known = users.known(&name).filter(|_| reach.has(&users, &name)).map(str::to_owned);
+    existing(known.is_some(), &name)?;
+    let gone = Vec::from_iter(known);
+    end_all_of(&api, gone.clone()).await?;
     let of = name.clone();
     existing(change(&api, file, move |users| Ok(reach.has(users, &of) && users.remove(&of))).await?, &name)?;
-    let door = api.0.options.door.borrow().clone();
-    if let Some(book) = door.tokens().cloned() {
-        writing(move || book.revoke_all_of(&name)).await?;
-    }
-    Ok(StatusCode::NO_CONTENT)
+    end_all_of(&api, gone).await.map(|()| StatusCode::NO_CONTENT)
 }
 
 /// Of any user for those who administer the broker; its own for a user who shows the old one.
