@@ -92,11 +92,14 @@ impl Answers {
 
 /// Users who are let in, as the directory was asked about them last.
 #[derive(Debug, Default)]
-pub struct Active(Mutex<BTreeMap<Arc<str>, State>>);
+pub struct Active(Mutex<States>);
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct State {
-    seen: Instant,
+    /// When connections of it were seen last; `None` before the first.
+    seen: Option<Instant>,
+    /// When it logged in last, and by which name; `None` if it did so elsewhere.
+    login: Option<(Instant, Arc<str>)>,
     /// Its groups, sorted; `None` before it was asked again.
     checked: Option<Checked>,
 }
@@ -108,37 +111,62 @@ enum Checked {
 }
 
 impl State {
-    fn is_seen(&self, now: Instant, within: Duration) -> bool {
-        now.saturating_duration_since(self.seen) < within
+    fn has_connections(&self, now: Instant) -> bool {
+        self.seen.is_some_and(|seen| now.saturating_duration_since(seen) < RECENT)
     }
+
+    /// Whether connections of it, or its login, are as recent.
+    fn is_kept(&self, now: Instant, within: Duration) -> bool {
+        let latest = self.seen.max(self.login.as_ref().map(|(at, _)| *at));
+        latest.is_some_and(|latest| now.saturating_duration_since(latest) < within)
+    }
+}
+
+type States = BTreeMap<Arc<str>, State>;
+
+/// The state of a user, which is made if there is room.
+fn state<'a>(all: &'a mut States, user: &Arc<str>, now: Instant) -> Option<&'a mut State> {
+    if !all.contains_key(user) {
+        if ACTIVE_MAX <= all.len() {
+            all.retain(|_, state| state.is_kept(now, RECENT));
+        }
+        if ACTIVE_MAX <= all.len() {
+            return None;
+        }
+    }
+    Some(all.entry(user.clone()).or_default())
 }
 
 impl Active {
     /// Whether this user, who is let in with these groups, may go on.
     pub fn honours(&self, federated: &Federated, now: Instant) -> bool {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(state) = all.get_mut(&federated.user) {
-            state.seen = now;
-            return match &state.checked {
-                None => true,
-                Some(Checked::Gone) => false,
-                Some(Checked::In(groups)) => *groups == federated.groups,
-            };
+        let Some(state) = state(&mut all, &federated.user, now) else { return true };
+        state.seen = Some(now);
+        match &state.checked {
+            None => true,
+            Some(Checked::Gone) => false,
+            Some(Checked::In(groups)) => *groups == federated.groups,
         }
-        if ACTIVE_MAX <= all.len() {
-            all.retain(|_, state| state.is_seen(now, RECENT));
-        }
-        if all.len() < ACTIVE_MAX {
-            all.insert(federated.user.clone(), State { seen: now, checked: None });
-        }
-        true
     }
 
-    /// Users with connections.
-    pub fn recent(&self, now: Instant) -> Vec<Arc<str>> {
+    /// A user has logged in by this name, which need not be the one that the directory has for it.
+    pub fn logged_in(&self, user: &Arc<str>, name: &str, now: Instant) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.retain(|_, state| state.is_seen(now, KEPT));
-        all.iter().filter(|(_, state)| state.is_seen(now, RECENT)).map(|(user, _)| user.clone()).collect()
+        let Some(state) = state(&mut all, user, now) else { return };
+        let known = state.login.take().map(|(_, known)| known).filter(|known| **known == *name);
+        state.login = Some((now, known.unwrap_or_else(|| name.into())));
+    }
+
+    /// Users with connections, each with the name by which it logged in last, if that is known.
+    pub fn recent(&self, now: Instant) -> Vec<(Arc<str>, Option<Arc<str>>)> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|_, state| state.is_kept(now, KEPT));
+        let recent = all.iter().filter(|(_, state)| state.has_connections(now));
+        let row = |(user, state): (&Arc<str>, &State)| {
+            (user.clone(), state.login.as_ref().map(|(_, name)| name.clone()))
+        };
+        recent.map(row).collect()
     }
 
     /// The directory was asked about a user: its groups, or that it is gone. Whether that is news.
@@ -197,5 +225,34 @@ mod tests {
         let later = now + KEPT;
         assert!(active.honours(&user("new"), later), "those not seen make room");
         assert_eq!((active.recent(later).len(), active.0.lock().unwrap().len()), (1, 1));
+    }
+
+    #[test]
+    fn the_name_of_the_last_login_is_kept_within_the_same_bounds() {
+        let (active, now, ann) = (Active::default(), Instant::now(), user("ldap:ann"));
+        let asked = |at| active.recent(at).into_iter().map(|(_, name)| name).collect::<Vec<_>>();
+        active.logged_in(&ann.user, "ann@x", now);
+        assert_eq!(asked(now), [], "it has no connection yet");
+        assert!(active.honours(&ann, now));
+        assert_eq!(asked(now), [Some("ann@x".into())]);
+        active.logged_in(&ann.user, "ann@y", now);
+        assert_eq!(asked(now), [Some("ann@y".into())], "the last one counts");
+        let again = now + KEPT - RECENT;
+        assert!(active.honours(&ann, again));
+        assert_eq!(asked(again + RECENT), [], "its connections have ended");
+        assert!(active.honours(&ann, again + KEPT / 2));
+        assert_eq!(asked(again + KEPT / 2), [Some("ann@y".into())]);
+        active.logged_in(&ann.user, "ann@x", again + KEPT / 2 + RECENT);
+        assert_eq!(asked(again + KEPT / 2 + RECENT), [], "a login is no connection");
+        let later = again + 2 * KEPT;
+        for number in 0..ACTIVE_MAX + 10 {
+            active.logged_in(&number.to_string().into(), "x", later);
+        }
+        assert_eq!(active.0.lock().unwrap().len(), ACTIVE_MAX);
+        assert!(active.honours(&user("another"), later), "it goes on, and is not asked about");
+        assert_eq!(asked(later), []);
+        let logins_are_old = later + RECENT;
+        assert!(active.honours(&user("another"), logins_are_old), "those not seen make room");
+        assert_eq!((asked(logins_are_old), active.0.lock().unwrap().len()), (vec![None], 1));
     }
 }

@@ -181,7 +181,7 @@ pub struct Question {
 pub type Ask =
     Box<dyn Fn(Question) -> Pin<Box<dyn Future<Output = Result<Found, LdapError>> + Send>> + Send + Sync>;
 
-/// Users, by the names that the directory has for them, each with the answer about it.
+/// Users, by the names that were asked for, each with the answer about it.
 pub type Round = Vec<(String, Result<Found, LdapError>)>;
 
 /// Asks the directory for the groups of these users, one after the other over one connection. The
@@ -219,7 +219,10 @@ impl Ldap {
 
     /// The user with this password, if the directory was asked a short while ago.
     pub fn remembered(&self, user: &str, password: &str) -> Option<Arc<Federated>> {
-        self.answers.get(user, password, Instant::now())
+        let now = Instant::now();
+        let federated = self.answers.get(user, password, now)?;
+        self.active.logged_in(&federated.user, user, now);
+        Some(federated)
     }
 
     /// Asks the directory.
@@ -230,8 +233,12 @@ impl Ldap {
         let (name, secret) = (user.clone(), password.clone());
         let found = (self.ask)(Question { user, password: Some(password) }).await?;
         let federated = Arc::new(federated(&self.rules, found)?);
-        self.active.checked(&federated.user, Some(federated.groups.clone()));
-        self.answers.put(&name, &secret, federated.clone(), Instant::now());
+        if self.active.checked(&federated.user, Some(federated.groups.clone())) {
+            self.answers.forget(&federated.user);
+        }
+        let now = Instant::now();
+        self.active.logged_in(&federated.user, &name, now);
+        self.answers.put(&name, &secret, federated.clone(), now);
         Ok(federated)
     }
 
@@ -240,28 +247,38 @@ impl Ldap {
         self.active.honours(federated, Instant::now())
     }
 
-    /// Asks again about each user that is connected. Those that the directory does not have any
-    /// more, or in other groups, may not go on. `false` if the directory cannot tell.
+    /// Asks again about each user that is connected, by the name of its last login: the filter need
+    /// not find a user by the name that the directory has for it. That one is asked for if the
+    /// login is not known. Users whom the directory does not have any more, or in other groups, may
+    /// not go on. `false` if the directory cannot tell.
     pub async fn recheck(&self) -> bool {
-        let active = self.active.recent(Instant::now());
-        let names = active.iter().filter_map(|user| Some(user.strip_prefix(LDAP_PREFIX)?.to_owned()));
-        let names: Vec<String> = names.collect();
-        if names.is_empty() {
+        // A name may have come to another user since: it is then that of two logins.
+        let mut asked: BTreeMap<String, Vec<Arc<str>>> = BTreeMap::new();
+        for (user, login) in self.active.recent(Instant::now()) {
+            let name = login.as_deref().or_else(|| user.strip_prefix(LDAP_PREFIX)).map(str::to_owned);
+            if let Some(name) = name {
+                asked.entry(name).or_default().push(user);
+            }
+        }
+        if asked.is_empty() {
             return true;
         }
-        for (name, found) in (self.ask_all)(names).await {
-            let user = format!("{LDAP_PREFIX}{name}");
-            let groups = match found.and_then(|found| Ok(federated(&self.rules, found)?)) {
-                Ok(known) if *known.user == *user => Some(known.groups),
-                Ok(_) | Err(LdapError::Wrong | LdapError::Name(_) | LdapError::Nameless { .. }) => None,
+        for (name, found) in (self.ask_all)(asked.keys().cloned().collect()).await {
+            let known = match found.and_then(|found| Ok(federated(&self.rules, found)?)) {
+                Ok(known) => Some(known),
+                Err(LdapError::Wrong | LdapError::Name(_) | LdapError::Nameless { .. }) => None,
                 Err(error) if error.is_own() => return false,
                 Err(_) => continue,
             };
-            if groups.is_none() {
-                tracing::info!(%user, "the directory has the user no more");
-            }
-            if self.active.checked(&user, groups) {
-                self.answers.forget(&user);
+            for user in asked.remove(&name).unwrap_or_default() {
+                let groups = known.as_ref().filter(|known| known.user == user);
+                let groups = groups.map(|known| known.groups.clone());
+                if groups.is_none() {
+                    tracing::info!(%user, "the directory has the user no more");
+                }
+                if self.active.checked(&user, groups) {
+                    self.answers.forget(&user);
+                }
             }
         }
         true
@@ -298,6 +315,8 @@ fn first_value(name: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+
     use super::*;
 
     pub(super) fn rules() -> LdapRules {
@@ -330,13 +349,22 @@ mod tests {
     }
 
     fn ldap(answer: Result<Found, LdapError>) -> Ldap {
+        directory(move |_| answer.clone())
+    }
+
+    /// A directory that answers so about each name, for logins and rounds alike.
+    fn directory(answer: impl Fn(&str) -> Result<Found, LdapError> + Send + Sync + 'static) -> Ldap {
+        let answer = Arc::new(answer);
         let again = answer.clone();
-        let ask: Ask = Box::new(move |_| {
-            let answer = answer.clone();
+        let ask: Ask = Box::new(move |question| {
+            let answer = answer(&question.user);
             Box::pin(async move { answer })
         });
         let ask_all: AskAll = Box::new(move |users| {
-            let of = |user: String| (user, again.clone());
+            let of = |user: String| {
+                let answer = again(&user);
+                (user, answer)
+            };
             let round: Round = users.into_iter().map(of).collect();
             Box::pin(async move { round })
         });
@@ -379,6 +407,66 @@ mod tests {
             assert_eq!(now(ldap.recheck()), answers, "case: {case}");
             assert_eq!(ldap.honours(&user(&["orders"])), want, "case: {case}");
         }
+    }
+
+    /// A directory that finds users by their addresses, as `(mail={user})` does, and not by names.
+    fn by_address() -> (Ldap, Arc<Mutex<BTreeMap<&'static str, Found>>>) {
+        let entries = Arc::new(Mutex::new(BTreeMap::from([
+            ("ann@x", found("ann", &["orders"])),
+            ("bob@x", found("bob", &[])),
+        ])));
+        let known = entries.clone();
+        let answer = move |name: &str| known.lock().unwrap().get(name).cloned().ok_or(LdapError::Wrong);
+        (directory(answer), entries)
+    }
+
+    #[test]
+    fn a_user_is_asked_about_again_by_the_name_of_its_last_login() {
+        for (case, is_honoured_before, is_remembered) in [
+            ("its connection is seen after the login", false, false),
+            ("it had a connection before", true, false),
+            ("the login is a remembered one", false, true),
+        ] {
+            let (ldap, entries) = by_address();
+            let ann = Arc::new(federated(&rules(), found("ann", &["orders"])).unwrap());
+            if is_honoured_before {
+                assert!(ldap.honours(&ann), "case: {case}");
+            }
+            assert_eq!(now(ldap.check("ann@x".to_owned(), "pw".into())).as_ref(), Ok(&ann), "case: {case}");
+            if is_remembered {
+                ldap.active.logged_in(&ann.user, "ann@y", Instant::now());
+                assert_eq!(ldap.remembered("ann@x", "pw").as_ref(), Some(&ann), "case: {case}");
+            }
+            for _ in 0..2 {
+                assert!(ldap.honours(&ann) && now(ldap.recheck()), "case: {case}");
+            }
+            assert!(ldap.honours(&ann), "case: {case}");
+            entries.lock().unwrap().remove("ann@x");
+            assert!(now(ldap.recheck()) && !ldap.honours(&ann), "case: {case}: it is gone");
+        }
+    }
+
+    #[test]
+    fn a_name_that_has_come_to_another_user_is_not_that_of_the_former() {
+        let (ldap, entries) = by_address();
+        let ann = now(ldap.check("ann@x".to_owned(), "pw".into())).unwrap();
+        entries.lock().unwrap().insert("ann@x", found("new", &["orders"]));
+        let new = now(ldap.check("ann@x".to_owned(), "other".into())).unwrap();
+        assert_eq!((&*ann.user, &*new.user), ("ldap:ann", "ldap:new"));
+        assert!(ldap.honours(&ann) && ldap.honours(&new) && now(ldap.recheck()));
+        assert!(!ldap.honours(&ann) && ldap.honours(&new));
+    }
+
+    #[test]
+    fn a_user_whose_login_is_not_known_is_asked_about_by_the_name_of_the_directory() {
+        let ldap = directory(|name| match name {
+            "ann" | "ann@x" => Ok(found("ann", &["orders"])),
+            _ => Err(LdapError::Wrong),
+        });
+        let user = |name| federated(&rules(), found(name, &["orders"])).unwrap();
+        let (ann, bob) = (user("ann"), user("bob"));
+        assert!(ldap.honours(&ann) && ldap.honours(&bob) && now(ldap.recheck()));
+        assert!(ldap.honours(&ann) && !ldap.honours(&bob));
     }
 
     #[test]
