@@ -360,6 +360,7 @@ async fn carry_out(request: Request, journals: Vec<NamedDoor>, orders: &Orders) 
                 selector: selector.unwrap_or_default().into(),
                 messages_max: max.unwrap_or(u64::MAX),
                 way: RedriveWay::Back(None),
+                by: None,
             };
             let Outcome { moved, stayed, .. } = give(orders, Order::Redrive(wanted)).await?;
             tracing::info!(from, moved, stayed, "an operator has redriven dead letters");

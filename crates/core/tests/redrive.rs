@@ -2,9 +2,14 @@
 
 mod bench;
 
+use std::sync::Arc;
+
 use bench::{Bench, mark_dead, settings};
 use postroad_core::Settings;
-use postroad_routing::{DestinationPattern, Policies, Policy, Returning};
+use postroad_model::Action;
+use postroad_routing::{
+    DestinationPattern, Grantee, Limit, Permission, Permissions, Policies, Policy, Returning, Tenant,
+};
 
 /// A bench whose dead letters say where they were.
 fn bench(settings: Settings) -> Bench {
@@ -173,6 +178,66 @@ fn by_policy_they_go_back_by_themselves_and_not_for_ever() {
         assert_eq!(bench.run("redrive 3 dead\ntime 90500"), "2.1<m 1 back, 0 left ok", "{partitions}");
         bench.run("reject 2.1 m");
         assert_eq!(bench.run(&script(91, 104)), "2.1<m", "{partitions}");
+    }
+}
+
+fn pattern(text: &str) -> DestinationPattern {
+    DestinationPattern::parse(text).expect("a sound pattern")
+}
+
+#[test]
+fn dead_letters_go_back_only_to_queues_that_the_requester_may_write_to() {
+    let mut permissions = Permissions::default();
+    for (queue, actions) in [("queue://a", &[Action::Write][..]), ("queue://b", &[Action::Read])] {
+        permissions.add(Permission {
+            grantees: vec![Grantee::User("ann".into())],
+            destinations: vec![pattern(queue)],
+            actions: actions.iter().copied().collect(),
+        });
+    }
+    let mut policies = Policies::with_dead_letters_in("dead");
+    policies.permissions = Arc::new(permissions);
+    for (case, words, want, held) in [
+        ("to one of two queues", "redrive 2 dead by=ann", "1 back, 3 left ok", "a:1 dead:3"),
+        ("from the other one", "redrive 2 dead origin=b by=ann", "0 back, 4 left ok", "dead:4"),
+        ("with a number", "redrive 2 dead id=7 by=ann", "1 back, 3 left, to a:1 ok", "a:1 dead:3"),
+        ("the gate has checked a target", "redrive 2 dead to=c by=ann", "4 back, 0 left ok", "c:4"),
+        ("no permission", "redrive 2 dead by=bob", "0 back, 4 left ok", "dead:4"),
+        ("the broker itself", "redrive 2 dead", "3 back, 1 left ok", "a:1 b:2 dead:1"),
+    ] {
+        for partitions in [1, 3] {
+            let policies = Arc::new(policies.clone());
+            let mut bench = bench(Settings { policies, ..settings(partitions) });
+            bench.run(DEAD);
+            let said = bench.run(&format!("{words}\ntime 1\ntime 2\ntime 3"));
+            assert_eq!((said.as_str(), bench.held().as_str()), (want, held), "case: {case}, {partitions}");
+        }
+    }
+}
+
+#[test]
+fn by_policy_dead_letters_of_a_tenant_go_back_to_its_own_queues_alone() {
+    for (dead, held) in [("acme.dead", "acme.a:1 acme.dead:2"), ("dead", "acme.a:1 b:1 lab.a:1")] {
+        let mut policies = Policies::with_dead_letters_in(dead);
+        let returning = Returning { after_ms: Some(10_000), rounds_max: 2 };
+        let policy = Policy { returning, ..policies.fallback().clone() };
+        policies.set(&pattern(&format!("queue://{dead}")), policy);
+        for name in ["acme", "lab"] {
+            let owns = [pattern(&format!("queue://{name}.>"))];
+            policies.tenants.add(Tenant::new(name, Limit::default()), &owns).expect("sound tenants");
+        }
+        for partitions in [1, 3] {
+            let policies = Arc::new(policies.clone());
+            let mut bench = bench(Settings { policies, ..settings(partitions) });
+            bench.run("time 1000");
+            for queue in ["acme.a", "lab.a", "b"] {
+                bench.run(&format!("send 1 {queue} m\nattach 1.1 {queue} 9\nreject 1.1 m\ndetach 1.1 all"));
+            }
+            assert_eq!(bench.held(), format!("{dead}:3"), "{partitions}");
+            let script = (2..30).map(|second| format!("time {second}000\ntime {second}001\n"));
+            bench.run(&script.collect::<String>());
+            assert_eq!(bench.held(), held, "{dead}, {partitions}");
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::Destination;
+use crate::{Destination, Principal};
 
 /// Which dead letters go back, and where to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,6 +19,10 @@ pub struct Redrive {
     pub messages_max: u64,
     /// Which way they go.
     pub way: RedriveWay,
+    /// Who asks: without `to`, messages go back only to queues that this principal may write to.
+    /// The router of the requester's connection sets it, whatever the requester says; `None` for
+    /// the broker itself.
+    pub by: Option<Principal>,
 }
 
 /// Number of a redrive that can be undone; unique among those of a broker or cluster.

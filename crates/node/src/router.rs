@@ -333,10 +333,13 @@ impl Router {
     }
 
     /// Sends an event to the partitions that it concerns.
-    pub fn route(&mut self, event: Event, mut to: impl FnMut(PartitionId, Event)) {
+    pub fn route(&mut self, mut event: Event, mut to: impl FnMut(PartitionId, Event)) {
         self.take_seat(&event);
         if self.is_refused(&event, &mut to) {
             return;
+        }
+        if let Event::Redrive { wanted, .. } = &mut event {
+            wanted.by = self.guarded.as_ref().map(|(principal, _)| principal.clone());
         }
         match self.spreading {
             // The reply that is waited for may be after the message whose pieces these are.
@@ -787,7 +790,10 @@ impl Router {
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
-    use postroad_model::{Encoding, Message, NORMAL_PRIORITY, Placement, Protocol};
+    use postroad_model::{
+        Action, Encoding, Message, NORMAL_PRIORITY, Placement, Protocol, Redrive, RedriveWay,
+    };
+    use postroad_routing::{DestinationPattern, Grantee, Permission, Permissions};
 
     use super::*;
     use crate::places::Places;
@@ -988,6 +994,43 @@ mod tests {
         assert!(router.awaits_echo());
         router.answered(echoes[1]);
         assert!(!router.awaits_echo());
+    }
+
+    #[test]
+    fn a_redrive_is_by_the_principal_of_its_connection_whatever_it_says_itself() {
+        let user = |name: &str| Principal::User(name.into());
+        let mut granted = Permissions::default();
+        granted.add(Permission {
+            grantees: vec![Grantee::User("ann".into())],
+            destinations: vec![DestinationPattern::parse("queue://dead").expect("a pattern")],
+            actions: [Action::Manage].into_iter().collect(),
+        });
+        for (case, permissions, principal, want) in [
+            ("without permissions", Permissions::default(), Some(user("ann")), Some(user("ann"))),
+            ("with permissions", granted, Some(user("ann")), Some(user("ann"))),
+            ("an operator", Permissions::default(), Some(Principal::Operator), Some(Principal::Operator)),
+            ("the broker itself", Permissions::default(), None, None),
+        ] {
+            for claimed in [None, Some(user("root")), Some(Principal::Operator)] {
+                let mut router = router(2);
+                router.places.borrow_mut().permissions = Arc::new(permissions.clone());
+                if principal.is_some() {
+                    router.guard(Principal::Anonymous, &Rc::default());
+                }
+                principal.iter().for_each(|principal| router.set_principal(principal.clone()));
+                let (to, origin, selector, way) = (None, None, "".into(), RedriveWay::Back(None));
+                let (from, by) = (Destination::queue("dead"), claimed.clone());
+                let wanted = Redrive { from, to, origin, selector, messages_max: 1, way, by };
+                let wanted = Box::new(wanted);
+                let event = Event::Redrive { wanted, connection: CONNECTION, ticket: Ticket(1) };
+                let mut found = Vec::new();
+                router.route(event, |_, event| match event {
+                    Event::Redrive { wanted, .. } => found.push(wanted.by),
+                    other => panic!("case: {case}: {other:?}"),
+                });
+                assert_eq!(found, std::slice::from_ref(&want), "case: {case}, claimed: {claimed:?}");
+            }
+        }
     }
 
     #[test]

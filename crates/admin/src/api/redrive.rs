@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use axum::body::Bytes;
 use axum::extract::{Path, State};
 use axum::{Extension, Json};
-use postroad_model::{Destination, Redrive, RedriveWay};
+use postroad_model::{Action, Destination, Redrive, RedriveWay};
+use postroad_routing::Grants;
 use serde::{Deserialize, Serialize};
 
 use super::audit::Detail;
@@ -37,7 +38,8 @@ struct Wanted {
 pub struct Redriven {
     /// Messages that went back.
     moved: u64,
-    /// Messages that stayed: not asked for, or without a queue to go back to.
+    /// Messages that stayed: not asked for, without a queue to go back to, or from a queue that the
+    /// caller may not write to.
     stayed: u64,
     /// Its number, by which it can be undone.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -53,6 +55,8 @@ pub struct Plan {
     to: Vec<Target>,
     /// Messages without a queue to go back to.
     without_origin: u64,
+    /// Messages from queues that the caller may not write to.
+    not_permitted: u64,
     /// Whether all messages were counted: a search ends after some seconds.
     is_complete: bool,
 }
@@ -63,21 +67,25 @@ struct Target {
     messages: u64,
 }
 
-/// The messages that would go, by target.
+/// The messages that would go, by target, with these permissions of the caller.
 fn plan(
+    grants: &Grants,
     (origins, is_complete): (BTreeMap<String, u64>, bool),
     to: Option<&Destination>,
     origin: Option<&Destination>,
 ) -> Plan {
     let origin = origin.map(ToString::to_string);
     let wanted = |(from, _): &(String, u64)| origin.as_ref().is_none_or(|origin| origin == from);
-    let mut plan = Plan { messages: 0, to: Vec::new(), without_origin: 0, is_complete };
+    let mut plan = Plan { messages: 0, to: Vec::new(), without_origin: 0, not_permitted: 0, is_complete };
     let mut targets: BTreeMap<String, u64> = BTreeMap::new();
     for (from, count) in origins.into_iter().filter(wanted) {
         // Dead letters of a subscription stay: all others of the topic would get them too.
-        let target = to.map(ToString::to_string).or_else(|| from.starts_with("queue://").then_some(from));
-        match target {
-            Some(target) => *targets.entry(target).or_insert(0) += count,
+        let own = from.strip_prefix("queue://").map(Destination::queue);
+        match to.cloned().or_else(|| own.clone()) {
+            Some(target) if to.is_some() || grants.permit(Action::Write, &target) => {
+                *targets.entry(target.to_string()).or_insert(0) += count;
+            }
+            Some(_) => plan.not_permitted += count,
             None => plan.without_origin += count,
         }
     }
@@ -105,7 +113,8 @@ pub async fn redrive(
     if dry_run {
         let counted =
             client.run(move |local| async move { redrivable(&local, from, selector, max).await }).await??;
-        let plan = plan(counted, to.as_ref(), origin.as_ref());
+        let grants = api.permissions().grants_of(&caller.principal);
+        let plan = plan(&grants, counted, to.as_ref(), origin.as_ref());
         let detail = Detail(format!("dry run: {} messages of {name}", plan.messages));
         let counted = Redriven { moved: 0, stayed: 0, redrive: None, plan: Some(plan) };
         return Ok((Extension(detail), Json(counted)));
@@ -121,7 +130,7 @@ pub async fn redrive(
     };
     let (id, selector) = (under_way.id(), selector.into());
     let way = RedriveWay::Back(Some(id));
-    let wanted = Box::new(Redrive { from, to, origin, selector, messages_max: max, way });
+    let wanted = Box::new(Redrive { from, to, origin, selector, messages_max: max, way, by: None });
     let (counts, result) = redriven(&client, wanted).await?;
     let ending = if result.is_ok() { Ending::Done } else { Ending::Failed };
     api.0.redrives.end(id, &counts, ending).await?;
@@ -140,6 +149,9 @@ pub async fn redrive(
 
 #[cfg(test)]
 mod tests {
+    use postroad_model::Principal;
+    use postroad_routing::{DestinationPattern, Grantee, Permission, Permissions};
+
     use super::*;
 
     #[test]
@@ -148,14 +160,24 @@ mod tests {
             let all = [("", 2), ("queue://a", 3), ("queue://b", 4), ("topic://t", 5)];
             (all.into_iter().map(|(name, count)| (name.to_owned(), count)).collect(), true)
         };
-        let of = |to: Option<Destination>, origin: Option<Destination>| {
-            let plan = plan(origins(), to.as_ref(), origin.as_ref());
+        let mut permissions = Permissions::default();
+        permissions.add(Permission {
+            grantees: vec![Grantee::User("ann".into())],
+            destinations: vec![DestinationPattern::parse("queue://a").unwrap()],
+            actions: [Action::Write].into_iter().collect(),
+        });
+        let ann = permissions.grants_of(&Principal::User("ann".into()));
+        let of = |grants: &Grants, to: Option<Destination>, origin: Option<Destination>| {
+            let plan = plan(grants, origins(), to.as_ref(), origin.as_ref());
             let to = plan.to.iter().map(|to| format!("{} {}", to.destination, to.messages));
-            (plan.messages, to.collect::<Vec<_>>().join(", "), plan.without_origin)
+            let to = to.collect::<Vec<_>>().join(", ");
+            (plan.messages, to, plan.without_origin, plan.not_permitted)
         };
-        let queue = Destination::queue;
-        assert_eq!(of(None, None), (7, "queue://a 3, queue://b 4".to_owned(), 7));
-        assert_eq!(of(Some(queue("x")), None), (14, "queue://x 14".to_owned(), 0));
-        assert_eq!(of(None, Some(queue("b"))), (4, "queue://b 4".to_owned(), 0));
+        let (all, queue) = (&Grants::ALL, Destination::queue);
+        assert_eq!(of(all, None, None), (7, "queue://a 3, queue://b 4".to_owned(), 7, 0));
+        assert_eq!(of(all, Some(queue("x")), None), (14, "queue://x 14".to_owned(), 0, 0));
+        assert_eq!(of(all, None, Some(queue("b"))), (4, "queue://b 4".to_owned(), 0, 0));
+        assert_eq!(of(&ann, None, None), (3, "queue://a 3".to_owned(), 7, 4));
+        assert_eq!(of(&ann, None, Some(queue("b"))), (0, String::new(), 0, 4));
     }
 }

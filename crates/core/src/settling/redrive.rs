@@ -10,17 +10,21 @@
 //! that go back: out of one queue and into others in one transaction, so that each message is in
 //! one place at any time. Later dead letters are left alone, so nothing goes round in a circle.
 //!
+//! A dead letter says itself where it was, and a client can send one with any origin. So it goes
+//! back only to a queue that the requester may write to or, by policy, to one of the tenant that
+//! owns the dead-letter queue.
+//!
 //! The age of a dead letter is known to this run alone: a restart begins the wait again.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use postroad_model::{
-    ConnectionId, DeadLetter, Destination, DestinationKind, Effect, EntryTag, Message, MessageKey, QueueId,
-    REDRIVE_TARGETS_MAX, Redrive, RedriveCounts, RedriveId, RedriveMark, RedriveWay, Refusal, Revived, Sent,
-    SettleCause, Ticket,
+    Action, ConnectionId, DeadLetter, Destination, DestinationKind, Effect, EntryTag, Message, MessageKey,
+    QueueId, REDRIVE_TARGETS_MAX, Redrive, RedriveCounts, RedriveId, RedriveMark, RedriveWay, Refusal,
+    Revived, Sent, SettleCause, Ticket,
 };
-use postroad_routing::Returning;
+use postroad_routing::{Grants, Policies, Returning};
 use postroad_selector::{AtDelivery, Selector};
 
 use crate::delivery::dispatch::fetch_behind;
@@ -113,6 +117,7 @@ struct UnderWay {
     wanted: Redrive,
     selector: Option<Selector>,
     by: By,
+    reach: Reach,
     /// The stamp of the first entry that came too late for it.
     end: u64,
     /// How far it has looked, by lane.
@@ -139,6 +144,38 @@ enum By {
     Operator(ConnectionId, Ticket),
     /// The policy of the queue, so often for each message.
     Policy { rounds_max: u32 },
+}
+
+/// The queues that dead letters may go back to.
+enum Reach {
+    /// Queues that the requester may write to.
+    Granted(Grants),
+    /// Queues of the tenant that owns the dead-letter queue.
+    Owned { tenant: Arc<str>, policies: Arc<Policies> },
+}
+
+impl Reach {
+    fn of(policies: &Arc<Policies>, by: By, wanted: &Redrive) -> Reach {
+        match by {
+            By::Operator(..) => {
+                let grants = wanted.by.as_ref().map(|principal| policies.permissions.grants_of(principal));
+                Reach::Granted(grants.unwrap_or(Grants::ALL))
+            }
+            By::Policy { .. } => match policies.tenants.owner_of(&wanted.from) {
+                Some(owner) => Reach::Owned { tenant: owner.name.clone(), policies: policies.clone() },
+                None => Reach::Granted(Grants::ALL),
+            },
+        }
+    }
+
+    fn includes(&self, queue: &Destination) -> bool {
+        match self {
+            Reach::Granted(grants) => grants.permit(Action::Write, queue),
+            Reach::Owned { tenant, policies } => {
+                policies.tenants.owner_of(queue).is_some_and(|owner| owner.name == *tenant)
+            }
+        }
+    }
 }
 
 impl UnderWay {
@@ -201,8 +238,9 @@ impl UnderWay {
         Box::new(RedriveCounts { moved, stayed, held, targets })
     }
 
-    /// The destination of the message, and its new form; `None` if it stays: it does not match, or
-    /// was in a subscription, whose topic would send it to all others too.
+    /// The destination of the message, and its new form; `None` if it stays: it does not match, may
+    /// not go back to where it was, or was in a subscription, whose topic would send it to all
+    /// others too. The gate of the requester has checked an explicit target.
     fn revived(&self, message: &Message, revive: Revive) -> Option<Sent> {
         let Revived { origin, reason, message: revived } = revive(message);
         if self.wanted.origin.is_some() && self.wanted.origin != origin {
@@ -210,7 +248,8 @@ impl UnderWay {
         }
         let mark = self.mark_of(origin.as_ref(), reason);
         let is_queue = |at: &Destination| at.kind == DestinationKind::Queue && !at.temporary;
-        let to = self.wanted.to.clone().or_else(|| origin.filter(is_queue))?;
+        let may_go = |at: &Destination| is_queue(at) && self.reach.includes(at);
+        let to = self.wanted.to.clone().or_else(|| origin.filter(may_go))?;
         let returns = match self.by {
             By::Operator(..) => 0,
             By::Policy { .. } => message.returns().saturating_add(1),
@@ -370,11 +409,13 @@ impl Partition {
     ) {
         let (awaits, moving, moved, stayed) = (None, BTreeMap::new(), 0, 0);
         let (targets, mark, held, next_ms) = (BTreeMap::new(), None, None, self.now_ms);
+        let reach = Reach::of(&self.settings.policies, by, &wanted);
         let redrive = UnderWay {
             queue,
             wanted,
             selector,
             by,
+            reach,
             end,
             views,
             awaits,
@@ -435,7 +476,7 @@ impl Partition {
             let (end, views) = (returns.ripe, returns.views.take().unwrap_or_default());
             let (selector, messages_max) = ("".into(), u64::MAX);
             let way = RedriveWay::Back(None);
-            let wanted = Redrive { from, to: None, origin: None, selector, messages_max, way };
+            let wanted = Redrive { from, to: None, origin: None, selector, messages_max, way, by: None };
             self.begin_redrive(id, (wanted, None), By::Policy { rounds_max }, end, views);
         }
     }

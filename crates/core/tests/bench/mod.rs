@@ -27,7 +27,7 @@
 //! Dead letters: `redrive 1 dead to=b origin=a where=k=5 max=1 id=7` sends them back; `2 back, 1
 //! left`
 //! comes before its answer, and with an id `, to b:2`. `redrive 1 b undo=7`
-//! undoes it, `count=7` counts.
+//! undoes it, `count=7` counts; `by=ann` is the user who asks.
 //! Moves: `move 1 a to=1` (to that partition), `moves 1` says `a to 1: 2 moved, 3 left, 1 held`,
 //! and with open transactions `, 1 open`,
 //! with large messages on their way in `, 1 coming`.
@@ -75,7 +75,7 @@ use postroad_model::{
     DestinationKind, DocumentChange, DocumentRequest, DocumentVersion, Durability, Effect, Encoding,
     EntryTag, Event, Group, JobsWanted, LinkDelivery, LinkEvent, LinkName, Message, MessageKey, Moving,
     NORMAL_PRIORITY, Notice, Now, OfflineEnd, Origin, Outcome, Page, PartitionId, Peer, Placement, Position,
-    ProducerNotice, Protocol, Publish, RareHeaders, Recurrence, Redrive, RedriveCounts, RedriveId,
+    Principal, ProducerNotice, Protocol, Publish, RareHeaders, Recurrence, Redrive, RedriveCounts, RedriveId,
     RedriveWay, Refusal, ResumeLink, Retain, Revived, Schedule, Sent, Settle, Share, Subscription, Ticket,
     TraceKey, TraceStep, TracedStep, TransactionKey, UserKey,
 };
@@ -895,6 +895,7 @@ impl Bench {
                         (None, Some(id)) => RedriveWay::Count(RedriveId(id)),
                         (None, None) => RedriveWay::Back(option("id").map(RedriveId)),
                     },
+                    by: text("by=").map(|user| Principal::User(user.into())),
                 };
                 let (from, connection, ticket) = (wanted.from.clone(), connection(plain[0]), Ticket(0));
                 self.send(&from, Event::Redrive { wanted: Box::new(wanted), connection, ticket });

@@ -11,7 +11,7 @@ impl Client {
         let messages_max = if world.random.one_in(2) { 1 + world.random.below(4) } else { u64::MAX };
         let (partition, ticket) = (self.to(world, &from.name), Ticket(world.numbers.next()));
         let way = RedriveWay::Back(None);
-        let wanted = Box::new(Redrive { from, to, origin: None, selector: "".into(), messages_max, way });
-        vec![(partition, Event::Redrive { wanted, connection: self.connection, ticket })]
+        let wanted = Redrive { from, to, origin: None, selector: "".into(), messages_max, way, by: None };
+        vec![(partition, Event::Redrive { wanted: Box::new(wanted), connection: self.connection, ticket })]
     }
 }

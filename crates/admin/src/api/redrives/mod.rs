@@ -193,7 +193,7 @@ async fn ask(
     way: RedriveWay,
 ) -> Result<(RedriveCounts, Result<(), Refusal>), Problem> {
     let (to, origin, selector, messages_max) = (None, None, "".into(), u64::MAX);
-    let wanted = Box::new(Redrive { from, to, origin, selector, messages_max, way });
+    let wanted = Box::new(Redrive { from, to, origin, selector, messages_max, way, by: None });
     redriven(client, wanted).await
 }
 

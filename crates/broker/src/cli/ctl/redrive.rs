@@ -226,10 +226,16 @@ fn print_plan(arguments: &RedriveArguments, plan: &Value) -> anyhow::Result<()> 
         let name = target["destination"].as_str().unwrap_or_default();
         writeln!(out, "  {} to {name}", count(&target["messages"]))?;
     }
-    match count(&plan["without_origin"]) {
-        0 => Ok(()),
-        none => writeln!(out, "  {none} have no queue to go back to; --to names one").map_err(Into::into),
+    for (name, why) in [
+        ("without_origin", "have no queue to go back to; --to names one"),
+        ("not_permitted", "stay: you have no permission to write to the queue where they were"),
+    ] {
+        match count(&plan[name]) {
+            0 => {}
+            stay => writeln!(out, "  {stay} {why}")?,
+        }
     }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -228,6 +228,7 @@ impl Mover {
             selector: Arc::default(),
             messages_max: step,
             way: RedriveWay::Back(None),
+            by: None,
         };
         let event = |connection, ticket| Event::Redrive { wanted: Box::new(wanted), connection, ticket };
         let moved = self.client.ask_redriven(event).await;
