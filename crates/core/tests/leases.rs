@@ -650,6 +650,43 @@ fn at_the_bound_of_watches_a_further_one_is_refused() {
     assert_eq!(watch(&mut bench, 4096, Some(1), None), "");
 }
 
+#[test]
+fn a_temporary_queue_has_no_requests_of_other_connections() {
+    let mut bench = bench();
+    bench.run("make 1 ~t\nsend 1 ~t m");
+    let (connection, ticket) = (CLIENT, Ticket(7));
+    for (name, want) in [
+        ("t", "no: temp-queue://t belongs to another connection"),
+        ("u", "no: the temporary destination temp-queue://u does not exist; its connection may have closed"),
+    ] {
+        let queue = Destination { temporary: true, ..Destination::queue(name) };
+        let reserve = |take| {
+            let (queue, messages_max, selector, wait_ms) = (queue.clone(), 9, "".into(), 0);
+            Reserve { connection, ticket, queue, messages_max, selector, wait_ms, take }
+        };
+        let (handles, action, all_or_none) = (Vec::new(), DELETE, false);
+        let handle = HandleEntries { connection, ticket, queue: queue.clone(), handles, action, all_or_none };
+        let watch = Watch { connection, ticket, queue: queue.clone(), rises_to: Some(1), falls_to: None };
+        for event in [
+            LeaseEvent::Reserve(reserve(LEASE)),
+            LeaseEvent::Reserve(reserve(Take::Peek)),
+            LeaseEvent::Handle(handle),
+            LeaseEvent::Watch(watch),
+            LeaseEvent::Configure {
+                queue: queue.clone(),
+                options: QueueOptions::default(),
+                connection,
+                ticket,
+            },
+            LeaseEvent::Describe { queue: queue.clone(), connection, ticket },
+            LeaseEvent::Clear { queue: queue.clone(), connection, ticket },
+        ] {
+            assert_eq!(bench.lease(event.clone()), want, "{event:?}");
+        }
+    }
+    assert_eq!(bench.run("attach 1.1 ~t 9"), "ok 1.1<m");
+}
+
 /// The model's state of a message.
 #[derive(Clone, Copy, PartialEq)]
 enum Truth {

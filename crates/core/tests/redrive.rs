@@ -241,6 +241,26 @@ fn by_policy_dead_letters_of_a_tenant_go_back_to_its_own_queues_alone() {
     }
 }
 
+#[test]
+fn a_temporary_queue_of_another_connection_is_not_redriven() {
+    let refused = "no: temp-queue://t belongs to another connection";
+    for (words, want, held) in [
+        ("redrive 2 ~t to=a", refused, "t:1"),
+        ("redrive 2 ~t", refused, "t:1"),
+        ("redrive 2 ~t undo=7", refused, "t:1"),
+        ("redrive 2 ~t count=7", refused, "t:1"),
+        ("redrive 1 ~t to=a", "1 back, 0 left ok", "a:1"),
+        ("redrive 2 ~other to=a", "0 back, 0 left ok", "t:1"),
+    ] {
+        for partitions in [1, 3] {
+            let mut bench = bench(settings(partitions));
+            bench.run("make 1 ~t\nsend 1 ~t m");
+            let said = bench.run(&format!("{words}\ntime 1\ntime 2"));
+            assert_eq!((said.as_str(), bench.held().as_str()), (want, held), "{words}, {partitions}");
+        }
+    }
+}
+
 /// It has nowhere else to go, and would come to the same consumer at once.
 #[test]
 fn a_dead_letter_that_is_given_up_on_stays_in_its_place_and_rests() {

@@ -88,6 +88,11 @@ impl Gate {
 
     fn check_question(&mut self, question: &Question, ticket: Ticket) -> Result<(), (Ticket, Refusal)> {
         match question {
+            // They show selectors, and properties of messages: a temporary destination has no
+            // permissions of its own that would protect them.
+            Question::Consumers { of: Some(queue) } | Question::Explain { queue, .. } if queue.temporary => {
+                self.need_everywhere(Action::Admin, ticket)
+            }
             Question::Queues { only: Some(queue), .. } | Question::Consumers { of: Some(queue) } => {
                 self.need_any(&[Action::Manage, Action::Read, Action::Write, Action::Create], queue, ticket)
             }
@@ -264,6 +269,23 @@ mod tests {
                 assert_eq!(ticket, Ticket(7));
                 assert!(matches!(found, Refusal::NotPermitted { .. }), "{found}");
             }
+        }
+    }
+
+    #[test]
+    fn temporary_destinations_are_looked_into_by_administrators_alone() {
+        let queue = || Destination { temporary: true, ..Destination::queue("t") };
+        let permissions = permissions(&Action::ALL);
+        let mut gate = Gate::new(Principal::User("ann".into()), permissions.clone());
+        let mut operator = Gate::new(Principal::Operator, permissions.clone());
+        for (question, is_refused) in [
+            (Question::Queues { name_part: "".into(), only: Some(queue()) }, false),
+            (Question::Consumers { of: Some(queue()) }, true),
+            (Question::Explain { queue: queue(), of: Explained::Next }, true),
+        ] {
+            let event = ask(question);
+            assert_eq!(gate.refusal(&event, &permissions).is_some(), is_refused, "{event:?}");
+            assert_eq!(operator.refusal(&event, &permissions), None, "{event:?}");
         }
     }
 

@@ -37,6 +37,23 @@ impl Connections {
     }
 }
 
+/// Only the connection that made a temporary destination may do more with it than send to it.
+/// Lasting destinations have no owner.
+pub fn check_owner(
+    state: &State,
+    destination: &Destination,
+    connection: ConnectionId,
+) -> Result<(), Refusal> {
+    if !destination.temporary {
+        return Ok(());
+    }
+    match state.addresses.get(destination).map(|address| address.owner) {
+        Some(owner) if owner == Some(connection) => Ok(()),
+        Some(_) => Err(Refusal::NotOwner(destination.clone())),
+        None => Err(Refusal::NoSuchDestination(destination.clone())),
+    }
+}
+
 /// Whether it is new.
 fn declare_temporary(
     state: &mut State,

@@ -12,7 +12,7 @@ use postroad_selector::Selector;
 
 use crate::Partition;
 use crate::addresses::binding::changes_bindings;
-use crate::addresses::destination::delete_queue;
+use crate::addresses::destination::{check_owner, delete_queue};
 use crate::addresses::subscription::{find_subscription, may_steal, shared_subscription, take_subscription};
 use crate::addresses::{moving, offline};
 use crate::delivery::browse::Browse;
@@ -239,13 +239,8 @@ fn source_of(
 ) -> Result<Option<QueueId>, Refusal> {
     let source = &attach.source;
     check_new(&partition.leader, attach.consumer)?;
+    check_owner(&partition.state, source, attach.consumer.connection)?;
     let address = partition.state.addresses.get(source);
-    if source.temporary {
-        let address = address.ok_or_else(|| Refusal::NoSuchDestination(source.clone()))?;
-        if address.owner != Some(attach.consumer.connection) {
-            return Err(Refusal::NotOwner(source.clone()));
-        }
-    }
     let selector = selection::parse(&attach.selector)?;
     match (source.kind, &attach.subscription) {
         (DestinationKind::Topic, Some(name)) if attach.share == Share::Volatile => {

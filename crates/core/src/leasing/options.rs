@@ -10,6 +10,7 @@ use postroad_model::{
 use super::LeaseCounts;
 use crate::Partition;
 use crate::addresses::binding::propose_queue;
+use crate::addresses::destination::check_owner;
 use crate::entries::entry_at;
 use crate::intake::queue_quota;
 use crate::leasing::handle::handle_entries;
@@ -76,7 +77,29 @@ fn describe(state: &State, name: &Destination) -> Result<QueueDescription, Refus
     Ok(description(queue, state.leases.counts(queue.id)))
 }
 
+/// Whose request this is, if it does more with its queue than send to it.
+fn user_of_queue(event: &LeaseEvent) -> Option<(&Destination, ConnectionId)> {
+    let connection = match event {
+        LeaseEvent::Reserve(reserve) => reserve.connection,
+        LeaseEvent::Handle(handle) => handle.connection,
+        LeaseEvent::Watch(watch) => watch.connection,
+        LeaseEvent::Configure { connection, .. }
+        | LeaseEvent::Describe { connection, .. }
+        | LeaseEvent::Clear { connection, .. } => *connection,
+        LeaseEvent::Post(_)
+        | LeaseEvent::Cancel { .. }
+        | LeaseEvent::List { .. }
+        | LeaseEvent::Configured { .. } => return None,
+    };
+    event.queue().map(|queue| (queue, connection))
+}
+
 pub fn about_lease(partition: &mut Partition, event: LeaseEvent, effects: &mut Vec<Effect>) {
+    if let Some((queue, connection)) = user_of_queue(&event)
+        && let Err(refusal) = check_owner(&partition.state, queue, connection)
+    {
+        return reply(connection, event.ticket(), Err(refusal), effects);
+    }
     match event {
         LeaseEvent::Post(post) => begin_post(partition, post, effects),
         LeaseEvent::Reserve(reserve) => take_reserve(partition, reserve, effects),

@@ -27,6 +27,7 @@ use postroad_model::{
 use postroad_routing::{Grants, Policies, Returning};
 use postroad_selector::{AtDelivery, Selector};
 
+use crate::addresses::destination::check_owner;
 use crate::delivery::dispatch::fetch_behind;
 use crate::delivery::fetches::Waiter;
 use crate::delivery::selection::{self, PropertiesOf};
@@ -394,6 +395,9 @@ impl Partition {
             effects.push(Effect::Redriven { connection, ticket, counts: Box::default() });
             return reply(connection, ticket, Ok(()), effects);
         };
+        if let Err(refusal) = check_owner(&self.state, &wanted.from, connection) {
+            return reply(connection, ticket, Err(refusal), effects);
+        }
         wake_all(self, queue);
         let end = self.state.queues.get(&queue).map_or(0, |queue| queue.next_stamp);
         self.begin_redrive(queue, (wanted, selector), By::Operator(connection, ticket), end, BTreeMap::new());
