@@ -1402,6 +1402,87 @@ fn a_transaction_holds_sends_and_verdicts_until_it_is_discharged() {
     }
 }
 
+/// How a transaction of the coordinator link 8 ends that is to be committed.
+fn commits(bench: &mut Bench, txn_id: &Bytes) -> Result<(), (&'static str, String)> {
+    bench.events();
+    bench.frames();
+    let discharge = Discharge { txn_id: txn_id.clone(), fail: false };
+    bench.send_on(0, Transfer { handle: 8, ..transfer(99) }, &coordinator_message(discharge));
+    let events = bench.events();
+    if let [Event::Commit { .. }] = events[..] {
+        return Ok(());
+    }
+    let is_undone = matches!(events[..], [Event::Rollback { .. }]);
+    let frames = bench.frames();
+    let [Performative::Disposition(Disposition { state: Some(DeliveryState::Rejected(it)), .. })] =
+        &frames[..]
+    else {
+        panic!("{events:?}, {frames:?}")
+    };
+    let why = condition(&it.error).unwrap_or_default().to_owned();
+    Err((if is_undone { "undone" } else { "left open" }, why))
+}
+
+#[test]
+fn a_transaction_of_which_a_settled_message_was_dropped_with_its_link_is_rolled_back() {
+    type Steps = fn(&mut Bench, Transfer);
+    let large: Steps = |bench, part| {
+        bench.send_on(0, Transfer { more: true, ..part }, &[0; 3000]);
+        let rest = Transfer { handle: 1, ..Transfer::default() };
+        (0..2).for_each(|_| bench.send_on(0, Transfer { more: true, ..rest.clone() }, &[0; 3000]));
+        bench.send_on(0, rest, &[0; 3000]);
+    };
+    let after_noise: Steps = |bench, part| {
+        bench.send_on(0, Transfer { handle: 1, settled: Some(true), ..transfer(1) }, b"noise");
+        bench.send_on(0, part, BODY);
+    };
+    let cut_off: Steps = |bench, part| {
+        bench.send_on(0, Transfer { more: true, ..part }, BODY);
+        let mut properties = ValueMap::default();
+        properties.push("txn-id", Value::Binary(Bytes::from_static(b"t")));
+        bench.send(Flow { handle: Some(1), properties: Some(properties), ..windows() });
+        bench.send_on(0, Transfer { handle: 1, ..Transfer::default() }, BODY);
+    };
+    let ended_channel: Steps = |bench, part| {
+        bench.send_on(1, Begin { incoming_window: 9, outgoing_window: 9, ..Begin::default() }, b"");
+        bench.send_on(1, transfer(0), BODY);
+        bench.send_on(1, part, BODY);
+    };
+    let aborted: Steps = |bench, part| {
+        bench.send_on(0, Transfer { handle: 1, settled: Some(true), ..transfer(1) }, b"noise");
+        bench.send_on(0, Transfer { aborted: true, ..part }, b"");
+    };
+    let is_lost = || Err(("undone", "amqp:transaction:rollback".to_owned()));
+    for (case, steps, settled, want) in [
+        ("too large", large, true, is_lost()),
+        ("too large, and its sender waits for an outcome", large, false, Ok(())),
+        ("on its way to a link that has ended", after_noise, true, is_lost()),
+        ("on its way, and its sender waits for an outcome", after_noise, false, Ok(())),
+        ("its end is on its way to a link that has ended", cut_off, true, is_lost()),
+        ("on its way to a channel that has ended", ended_channel, true, is_lost()),
+        ("aborted by its sender", aborted, true, Ok(())),
+    ] {
+        let mut bench = Bench::begun();
+        let txn_id = bench.declares(8);
+        bench.sender(1, target("q"));
+        let state = TransactionalState { txn_id: txn_id.clone(), outcome: None };
+        let state = Some(DeliveryState::TransactionalState(state));
+        steps(&mut bench, Transfer { handle: 1, settled: Some(settled), state, ..transfer(2) });
+        assert_eq!(ends(&bench.frames()).len(), 1, "case: {case}");
+        assert_eq!(commits(&mut bench, &txn_id), want, "case: {case}");
+        // The next transaction is another one.
+        let declare = coordinator_message(Declare::default());
+        bench.send_on(0, Transfer { handle: 8, ..transfer(100) }, &declare);
+        let frames = bench.frames();
+        let [Performative::Disposition(Disposition { state: Some(DeliveryState::Declared(declared)), .. })] =
+            &frames[..]
+        else {
+            panic!("case: {case}: {frames:?}")
+        };
+        assert_eq!(commits(&mut bench, &declared.txn_id), Ok(()), "case: {case}");
+    }
+}
+
 #[test]
 fn a_transaction_is_under_way_once_something_was_done_in_it() {
     let mut bench = Bench::begun();

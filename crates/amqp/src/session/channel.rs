@@ -282,6 +282,9 @@ impl AmqpSession {
         known.stage = Stage::EndSent;
         let at = ChannelAt { channel, number: known.number };
         let outgoing = known.outgoing;
+        for incoming in known.links.values_mut().filter_map(|link| link.end.incoming()) {
+            self.transactions.doom_any(incoming.unfinished_in());
+        }
         self.end_links(at, turn);
         self.send(outgoing, end, turn);
     }

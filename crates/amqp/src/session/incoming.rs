@@ -65,7 +65,7 @@ pub enum To {
 }
 
 /// A message of which the end is still to come.
-struct Partial {
+pub(super) struct Partial {
     delivery: u32,
     /// Of a link that is recovered.
     tag: Option<Bytes>,
@@ -100,6 +100,14 @@ pub struct Receipt {
     pub second: bool,
     /// Its transaction.
     pub transaction: Option<Bytes>,
+}
+
+impl Receipt {
+    /// Its transaction, if the client hears of no outcome: without the message it can only be
+    /// rolled back.
+    fn settled_transaction(&self) -> Option<Bytes> {
+        self.transaction.clone().filter(|_| self.settled)
+    }
 }
 
 impl Incoming {
@@ -160,6 +168,11 @@ impl Incoming {
     pub fn has_part_of(&self, txn_id: &Bytes) -> bool {
         let state = self.partial.as_ref().and_then(|partial| partial.state.as_ref());
         matches!(state, Some(DeliveryState::TransactionalState(state)) if state.txn_id == *txn_id)
+    }
+
+    /// The transaction of a settled message of which the end is still to come.
+    pub fn unfinished_in(&self) -> Option<Bytes> {
+        settled_transaction(self.partial.as_ref(), None)
     }
 
     /// Whether this transfer may come now: while not all old deliveries are known, no new ones.
@@ -299,9 +312,16 @@ impl AmqpSession {
         let partial_bytes = self.partial_bytes;
         let Some(known) = self.channels.get_mut(&channel) else { return Ok(()) };
         let at_channel = ChannelAt { channel, number: known.number };
-        let Some(link) = known.links.get_mut(&handle) else { return Err(unattached(channel, handle)) };
+        let Some(link) = known.links.get_mut(&handle) else {
+            self.transactions.doom_any(settled_transaction(None, Some(&transfer)));
+            return Err(unattached(channel, handle));
+        };
         let at = LinkAt { channel, handle, number: link.number };
+        let partial = link.end.incoming().and_then(|incoming| incoming.partial.as_ref());
+        // If the transfer is not taken, committing the rest would do half of its transaction.
+        let dropped = settled_transaction(partial, Some(&transfer));
         if matches!(link.stage, Stage::DetachSent | Stage::Leaving) {
+            self.transactions.doom_any(dropped);
             return Ok(());
         }
         let Some(incoming) = link.end.incoming() else {
@@ -309,12 +329,16 @@ impl AmqpSession {
             return Err(Fault::link(at, "amqp:not-allowed", text));
         };
         if !incoming.takes(&transfer) {
+            self.transactions.doom_any(dropped);
             return Err(not_yet(at));
         }
         let (before, aborted) = (incoming.partial_bytes(), transfer.aborted);
         let got_bytes = before + incoming.passed_on() + payload.len() as u64;
         let unfinished_bytes = if transfer.more { partial_bytes + payload.len() as u64 } else { 0 };
-        check_bytes(at, got_bytes, unfinished_bytes, max_bytes)?;
+        if let Err(fault) = check_bytes(at, got_bytes, unfinished_bytes, max_bytes) {
+            self.transactions.doom_any(dropped);
+            return Err(fault);
+        }
         let given_up = if aborted { incoming.take_upload() } else { None };
         let whole = incoming.collect(transfer, payload);
         let after = incoming.partial_bytes();
@@ -322,34 +346,15 @@ impl AmqpSession {
         if let Some(upload) = given_up {
             self.give_up(&upload, turn);
         }
-        let Some(mut whole) = whole.map_err(|broken| broken.fault(at))? else {
-            match aborted {
-                true => self.grant_incoming(at, turn),
-                false => self.pass_on_partial(at, turn),
+        match whole {
+            Err(broken) => {
+                self.transactions.doom_any(dropped);
+                return Err(broken.fault(at));
             }
-            return Ok(());
-        };
-        let transaction = match &whole.state {
-            Some(DeliveryState::TransactionalState(state)) => Some(state.txn_id.clone()),
-            _ => None,
-        };
-        let Whole { delivery, second, settled, resumed, .. } = whole;
-        let tag = whole.tag.take();
-        let receipt = Receipt { channel: at_channel, at, delivery, tag, settled, second, transaction };
-        if resumed {
-            self.resumed(&receipt, whole.state, turn);
-            self.grant_incoming(at, turn);
-            return Ok(());
+            Ok(Some(whole)) => take_whole(self, at_channel, at, whole, turn),
+            Ok(None) if aborted => self.grant_incoming(at, turn),
+            Ok(None) => self.pass_on_partial(at, turn),
         }
-        if let Some(mut upload) = whole.upload.take() {
-            let mut rest = BytesMut::from(std::mem::replace(&mut whole.bytes, upload.head.clone()));
-            self.pass_on(&mut upload, &mut rest, true, turn);
-            self.uploads.ended = Some((receipt, whole, upload));
-            self.finish_upload(turn);
-            return Ok(());
-        }
-        self.take_message(receipt, whole, None, turn);
-        self.grant_incoming(at, turn);
         Ok(())
     }
 
@@ -387,7 +392,9 @@ impl AmqpSession {
         upload: Option<&Upload>,
         turn: &mut Turn<'_>,
     ) {
-        let Some(incoming) = self.link_at(receipt.at).and_then(|link| link.end.incoming()) else { return };
+        let Some(incoming) = self.link_at(receipt.at).and_then(|link| link.end.incoming()) else {
+            return self.transactions.doom_any(receipt.settled_transaction());
+        };
         let to = incoming.to.clone();
         if to == To::Coordinator {
             return self.coordinate(receipt, &whole.bytes, turn);
@@ -430,12 +437,12 @@ impl AmqpSession {
 
     /// A message has its verdict.
     pub(super) fn received(&mut self, receipt: &Receipt, error: Option<Error>, turn: &mut Turn<'_>) {
+        if error.is_some() {
+            self.transactions.doom_any(receipt.settled_transaction());
+        }
         let Some(outgoing) = self.channel_at(receipt.channel).map(|known| known.outgoing) else { return };
         if receipt.settled {
             let Some(error) = error else { return };
-            if let Some(id) = &receipt.transaction {
-                self.transactions.doom(id);
-            }
             return self.detach_by(receipt.at, error, turn);
         }
         let outcome = match error {
@@ -501,6 +508,52 @@ impl AmqpSession {
         let delivery_count = Some(incoming.delivery_count);
         let flow = Flow { handle, delivery_count, link_credit: Some(incoming.credit), ..windows };
         self.send(outgoing, flow, turn);
+    }
+}
+
+/// All parts of a message have come.
+fn take_whole(
+    session: &mut AmqpSession,
+    channel: ChannelAt,
+    at: LinkAt,
+    mut whole: Whole,
+    turn: &mut Turn<'_>,
+) {
+    let transaction = match &whole.state {
+        Some(DeliveryState::TransactionalState(state)) => Some(state.txn_id.clone()),
+        _ => None,
+    };
+    let Whole { delivery, second, settled, resumed, .. } = whole;
+    let tag = whole.tag.take();
+    let receipt = Receipt { channel, at, delivery, tag, settled, second, transaction };
+    if resumed {
+        session.resumed(&receipt, whole.state, turn);
+        session.grant_incoming(at, turn);
+        return;
+    }
+    if let Some(mut upload) = whole.upload.take() {
+        let mut rest = BytesMut::from(std::mem::replace(&mut whole.bytes, upload.head.clone()));
+        session.pass_on(&mut upload, &mut rest, true, turn);
+        session.uploads.ended = Some((receipt, whole, upload));
+        session.finish_upload(turn);
+        return;
+    }
+    session.take_message(receipt, whole, None, turn);
+    session.grant_incoming(at, turn);
+}
+
+/// The transaction of a message that its client sends settled, of which a part may have come
+/// before: the client hears of no outcome.
+pub(super) fn settled_transaction(partial: Option<&Partial>, transfer: Option<&Transfer>) -> Option<Bytes> {
+    let is_settled = partial.is_some_and(|partial| partial.settled)
+        || transfer.is_some_and(|transfer| transfer.settled == Some(true));
+    if !is_settled || transfer.is_some_and(|transfer| transfer.aborted) {
+        return None;
+    }
+    let state = transfer.and_then(|transfer| transfer.state.as_ref());
+    match state.or(partial.and_then(|partial| partial.state.as_ref()))? {
+        DeliveryState::TransactionalState(state) => Some(state.txn_id.clone()),
+        _ => None,
     }
 }
 

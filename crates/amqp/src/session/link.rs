@@ -201,6 +201,7 @@ impl AmqpSession {
             return;
         }
         link.stage = Stage::DetachSent;
+        let unfinished = link.end.incoming().and_then(|incoming| incoming.unfinished_in());
         let gone = Link {
             end: std::mem::replace(&mut link.end, LinkEnd::Nothing),
             dynamic: link.dynamic.take(),
@@ -208,6 +209,7 @@ impl AmqpSession {
             ..*link
         };
         let handle = gone.handle;
+        self.transactions.doom_any(unfinished);
         self.forget_deliveries(at.channel, &gone);
         self.dismantle(gone, None, turn);
         self.send(outgoing, Detach { handle, closed: true, error: Some(error) }, turn);

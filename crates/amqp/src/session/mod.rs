@@ -191,6 +191,9 @@ impl AmqpSession {
             return Ok(self.end(channel, turn)?);
         }
         if !self.is_live(channel)? {
+            if let Performative::Transfer(transfer) = &performative {
+                self.transactions.doom_any(incoming::settled_transaction(None, Some(transfer)));
+            }
             return Ok(());
         }
         match performative {

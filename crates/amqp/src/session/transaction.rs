@@ -78,6 +78,13 @@ impl Transactions {
         }
     }
 
+    /// As [`Transactions::doom`], if there is one.
+    pub fn doom_any(&mut self, id: Option<Bytes>) {
+        if let Some(id) = id {
+            self.doom(&id);
+        }
+    }
+
     /// Whether something was done in one that is open.
     pub fn is_any_used(&self) -> bool {
         self.open.values().any(|open| open.is_used || !open.settled.is_empty())
