@@ -139,6 +139,26 @@ fn a_branch_may_be_done_in_parts_and_by_several_sessions() {
             "$a:1 $b:1",
         ),
         (
+            "prepared by another session before the first has ended its part",
+            "send 1 $a m tx=1
+             send 2 $b n tx=1
+             end 2 1 x
+             prepare 2 x
+             end 1 1 x
+             decide 2 x commit",
+            "ok ok ok ok no: the branch accepts no more work: it is prepared, or about to be 1/1 undone \
+             2/1 done ok",
+            "$b:1",
+        ),
+        (
+            "prepared by another session when no part has ended",
+            "send 1 $a m tx=1
+             prepare 2 x
+             close 1",
+            "ok no: no such branch: it was not begun, or has ended",
+            "",
+        ),
+        (
             "and ends for all when one of them is gone",
             "send 1 $a m tx=1
              send 2 $b n tx=1

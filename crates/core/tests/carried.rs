@@ -277,3 +277,13 @@ fn a_piece_that_waits_for_others_is_answered_though_its_message_is_given_up() {
     assert_eq!(bench.run("abandon 1 7"), "", "it is on its way");
     assert_eq!(bench.all_durable(), "ok");
 }
+
+#[test]
+fn a_transaction_whose_large_message_has_no_body_is_refused_whole() {
+    let mut bench = Bench::new(settings(1));
+    let said =
+        bench.run("send 1 a m tx=1\nsend 1 a n upload=7 tx=1\ncommit 1 1\nsend 1 a o tx=2\ncommit 1 2");
+    let refused = "no: the store could not write: its body has not come";
+    assert_eq!(said, format!("ok {refused} {refused} ok ok"));
+    assert_eq!(bench.held(), "a:1");
+}

@@ -747,6 +747,25 @@ fn a_tenant_has_so_many_queues_and_no_more() {
             "acme.a:1",
         ),
         (
+            "in a transaction: it is refused, whole",
+            "send 1 acme.a m\nsend 1 acme.b n\nsend 1 acme.a o tx=1\nsend 1 acme.c p tx=1\ncommit 1 1",
+            format!("ok ok ok {full} {full}"),
+            "acme.a:1 acme.b:1",
+        ),
+        (
+            "first in a transaction, which takes nothing more",
+            "send 1 acme.a m\nsend 1 acme.b n\nsend 1 acme.c o tx=1\nsend 1 acme.a p tx=1\ncommit 1 1\n\
+             send 1 acme.a q tx=2\ncommit 1 2",
+            format!("ok ok {full} {full} {full} ok ok"),
+            "acme.a:2 acme.b:1",
+        ),
+        (
+            "in a transaction that is rolled back",
+            "send 1 acme.a m\nsend 1 acme.b n\nsend 1 acme.a o tx=1\nsend 1 acme.c p tx=1\nrollback 1 1",
+            format!("ok ok ok {full} ok"),
+            "acme.a:1 acme.b:1",
+        ),
+        (
             "a queue that goes makes room",
             "send 1 acme.a m\nsend 1 acme.b n\nunmake 2 acme.a\nsend 1 acme.c o\nsend 1 acme.d p",
             format!("ok ok ok ok {full}"),

@@ -37,7 +37,7 @@ use crate::schedule::{check_schedule, take_job};
 use crate::settings::Settings;
 use crate::settling::last_value::note_last_value;
 use crate::state::State;
-use crate::transaction::publish_in_transaction;
+use crate::transaction::{publish_in_transaction, refuse_publish};
 
 /// The part of the memory for non-persistent messages that one queue may take: a quarter, so that a
 /// few slow consumers leave room for all others.
@@ -253,16 +253,15 @@ pub fn admit(
 pub fn take_publish(partition: &mut Partition, mut publish: Publish, effects: &mut Vec<Effect>) {
     if !finish_upload(&mut partition.leader, partition.now_ms, &mut publish) {
         let reason = "its body has not come".to_owned();
-        let refusal = Refusal::StoreFailed { reason };
-        return reply(publish.connection, publish.ticket, Err(refusal), effects);
+        return refuse_publish(partition, &publish, Refusal::StoreFailed { reason }, effects);
     }
     if let Err(refusal) = partition.leader.intake.links.note_delivery(&publish) {
-        return reply(publish.connection, publish.ticket, Err(refusal), effects);
+        return refuse_publish(partition, &publish, refusal, effects);
     }
     if !publish.is_notice
         && let Err(refusal) = queue_quota::check_sends(partition, std::slice::from_ref(&publish.sent))
     {
-        return reply(publish.connection, publish.ticket, Err(refusal), effects);
+        return refuse_publish(partition, &publish, refusal, effects);
     }
     if let Some(routing) = publish.routed.take() {
         let is_redelivered = publish.transaction.is_some() && routing.hold.retry.is_some();

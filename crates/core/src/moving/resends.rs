@@ -13,10 +13,9 @@ use postroad_model::{ConnectionId, Destination, Effect, PartitionId, Publish, Re
 use crate::Partition;
 use crate::intake::audit::{note_resent, resend_failed};
 use crate::leader::Leader;
-use crate::partition::reply;
 use crate::protocols::Protocols;
 use crate::state::State;
-use crate::transaction::{open_transaction, publish_in_transaction, resume_behind};
+use crate::transaction::{publish_in_transaction, refuse_publish, resume_behind};
 
 /// Messages that wait at once, far more than are sent again while windows are on their way. Further
 /// ones are refused.
@@ -97,13 +96,7 @@ pub fn transacted_behind_windows(
 
 /// Its transaction can only be rolled back.
 fn refuse(partition: &mut Partition, publish: Publish, effects: &mut Vec<Effect>) {
-    let Publish { connection, ticket, transaction, sent, .. } = publish;
-    let refusal = Refusal::QueueMoving(sent.to);
-    if let Some(key) = transaction {
-        open_transaction(&mut partition.leader, &partition.settings, partition.now_ms, key)
-            .refuse(refusal.clone());
-    }
-    reply(connection, ticket, Err(refusal), effects);
+    refuse_publish(partition, &publish, Refusal::QueueMoving(publish.sent.to.clone()), effects);
 }
 
 /// Too many events wait: messages in transactions are refused, so that the others go on.

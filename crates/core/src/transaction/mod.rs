@@ -39,7 +39,7 @@ pub use coordinator::{
 pub use held::count_prepared;
 pub use open::{
     OpenTransaction, VolatileChanges, begin_commit, move_at_once, open_transaction, publish_in_transaction,
-    put_in_transaction, return_to_holders, roll_back, settle_in_transaction,
+    put_in_transaction, refuse_publish, return_to_holders, roll_back, settle_in_transaction,
 };
 pub use participant::{Prepared, apply_abort, apply_commit, apply_prepare, hear, seal};
 pub use senders::Senders;

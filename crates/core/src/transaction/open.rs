@@ -358,6 +358,21 @@ pub fn enlist(
     open_transaction(leader, settings, now_ms, key).sealed = true;
 }
 
+/// Refuses a message: if it belongs to a transaction, that can only be rolled back. Committing the
+/// rest without this would do half of it.
+pub fn refuse_publish(
+    partition: &mut Partition,
+    publish: &Publish,
+    refusal: Refusal,
+    effects: &mut Vec<Effect>,
+) {
+    if let Some(key) = publish.transaction {
+        open_transaction(&mut partition.leader, &partition.settings, partition.now_ms, key)
+            .refuse(refusal.clone());
+    }
+    reply(publish.connection, publish.ticket, Err(refusal), effects);
+}
+
 pub fn publish_in_transaction(partition: &mut Partition, publish: Publish, effects: &mut Vec<Effect>) {
     let Some(publish) = transacted_behind_windows(partition, publish, effects) else { return };
     let Publish { connection, ticket, .. } = publish;
