@@ -7,15 +7,15 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use postroad_model::portable::{Portable, TranslationError};
 use postroad_model::{
-    BranchId, BranchStanding, ConnectionId as Connection, Destination as Address, Elsewhere, Endpoint, Event,
-    LoginAnswer, Message as Stored, Now, Page, Parting, Principal, QueueRow, Refusal, Row, Session,
-    Subscription, ToSession, UserKey,
+    BranchId, BranchStanding, ConnectionId as Connection, Decision, Destination as Address, Elsewhere,
+    Endpoint, Event, LoginAnswer, Message as Stored, Now, Page, Parting, Principal, QueueRow, Refusal, Row,
+    Session, Subscription, Ticket, ToSession, UserKey,
 };
 use postroad_openwire::codec::{
     BrokerId, BrokerInfo, BrokerSubscriptionInfo, Command, ConnectionId, ConnectionInfo, ConsumerId,
-    ConsumerInfo, Destination, DestinationInfo, LocalTransactionId, Message, MessageId, ProducerId,
-    ProducerInfo, RemoveInfo, RemovedId, SessionId, TransactionId, TransactionInfo, WireFormat,
-    WireFormatOptions, WireString, take_frame,
+    ConsumerInfo, Destination, DestinationInfo, LocalTransactionId, Message, MessageId, Primitive,
+    PrimitiveMap, ProducerId, ProducerInfo, RemoveInfo, RemovedId, SessionId, TransactionId, TransactionInfo,
+    WireFormat, WireFormatOptions, WireString, XaTransactionId, take_frame,
 };
 use postroad_openwire::{OpenWireOptions, OpenWireSession};
 
@@ -642,4 +642,147 @@ fn a_long_row_of_removals_is_answered_at_once() {
         })
         .collect();
     assert_eq!(answers, (100..100 + REMOVALS as i32).collect::<Vec<_>>());
+}
+
+fn local(value: i64) -> TransactionId {
+    let connection_id = Some(ConnectionId { value: Some("ID:c".into()) });
+    TransactionId::Local(LocalTransactionId { value, connection_id })
+}
+
+fn xa() -> TransactionId {
+    TransactionId::Xa(Box::new(XaTransactionId {
+        format_id: 1,
+        global_transaction_id: Some(Bytes::from_static(b"g")),
+        branch_qualifier: Some(Bytes::from_static(b"b")),
+    }))
+}
+
+impl Conversation {
+    /// A step of a transaction, whose answer the client waits for.
+    fn step(&mut self, kind: u8, id: TransactionId) {
+        let transaction_id = Some(id);
+        let info = TransactionInfo {
+            transaction_id,
+            kind,
+            command_id: 7,
+            response_required: true,
+            ..TransactionInfo::default()
+        };
+        self.say(info).unwrap();
+    }
+
+    /// The events of a command, in short, and the ticket of the last one that has any.
+    fn told(&mut self) -> (Vec<String>, Option<Ticket>) {
+        let mut last = None;
+        let mut name = |event: Event| {
+            let (name, ticket) = match event {
+                Event::Publish(publish) => (
+                    format!("publish in {:?}", publish.transaction.map(|key| key.number)),
+                    Some(publish.ticket),
+                ),
+                Event::Commit { transaction, ticket, .. } => {
+                    (format!("commit {}", transaction.number), Some(ticket))
+                }
+                Event::Rollback { transaction, ticket } => {
+                    (format!("rollback {}", transaction.number), ticket)
+                }
+                Event::EndBranch { transaction, ticket, .. } => {
+                    (format!("end {}", transaction.number), Some(ticket))
+                }
+                Event::PrepareBranch { ticket, .. } => ("prepare".to_owned(), Some(ticket)),
+                Event::DecideBranch { decision, ticket, .. } => {
+                    let name = match decision {
+                        Decision::Rollback => "roll back",
+                        _ => "go through with it",
+                    };
+                    (name.to_owned(), Some(ticket))
+                }
+                Event::Settle(settle) => (format!("settle {}", settle.tags.len()), settle.ticket),
+                other => (format!("{other:?}"), None),
+            };
+            last = ticket.or(last);
+            name
+        };
+        let names = self.events.drain(..).map(&mut name).collect();
+        (names, last)
+    }
+
+    /// What the client reads next: nothing, an answer without error, or the error.
+    fn heard(&mut self) -> Option<Result<(), String>> {
+        Some(match self.read()? {
+            Command::Response(_) | Command::IntegerResponse(_) => Ok(()),
+            Command::ExceptionResponse(response) => Err(format!("{:?}", response.exception)),
+            Command::ConnectionError(error) => Err(format!("{:?}", error.exception)),
+            other => panic!("{other:?}"),
+        })
+    }
+
+    /// The client reads an error with this text next.
+    fn hears_of(&mut self, text: &str, case: &str) {
+        let heard = self.heard();
+        assert!(matches!(&heard, Some(Err(said)) if said.contains(text)), "case: {case}: {heard:?}");
+    }
+}
+
+/// Messages that a session refuses itself, by the cause.
+fn refusable() -> [(&'static str, Message); 4] {
+    let mut marshalled = BytesMut::new();
+    let period = ("AMQ_SCHEDULED_PERIOD".into(), Primitive::Long(-1));
+    PrimitiveMap(vec![period]).encode(&mut marshalled).unwrap();
+    let marshalled_properties = Some(marshalled.freeze());
+    let list = (0..=1025).map(|number| format!("a{number}")).collect::<Vec<_>>().join(",");
+    let to = |name: &str| Some(Destination::Queue(name.into()));
+    [
+        ("AMQ_SCHEDULED_PERIOD is -1", Message { marshalled_properties, ..message(2, 1) }),
+        ("the destination has no name", Message { destination: to(""), ..message(2, 1) }),
+        ("too many destinations", Message { destination: to(&list), ..message(2, 1) }),
+        ("no message id", Message { message_id: None, ..message(2, 1) }),
+    ]
+}
+
+#[test]
+fn a_transaction_of_which_a_send_was_refused_can_only_be_rolled_back() {
+    for (why, refused) in refusable() {
+        let mut conversation = Conversation::known();
+        let send = |conversation: &mut Conversation, message: &Message, id: TransactionId| {
+            let sent = Message { transaction_id: Some(id), ..message.clone() };
+            conversation.say(Command::Message(Box::new(sent))).unwrap();
+        };
+        let good = message(1, 1);
+        for (value, commits) in [(1, true), (2, false)] {
+            conversation.step(TransactionInfo::BEGIN, local(value));
+            assert_eq!(conversation.heard(), Some(Ok(())));
+            send(&mut conversation, &good, local(value));
+            send(&mut conversation, &refused, local(value));
+            conversation.hears_of(why, why);
+            assert_eq!(conversation.told().0, [format!("publish in Some({value})")], "case: {why}");
+            match commits {
+                true => conversation.step(TransactionInfo::COMMIT_ONE_PHASE, local(value)),
+                false => conversation.step(TransactionInfo::ROLLBACK, local(value)),
+            }
+            let (told, ticket) = conversation.told();
+            assert_eq!(told, [format!("rollback {value}")], "case: {why}");
+            match ticket {
+                None => conversation.hears_of("TransactionRolledBackException", why),
+                Some(ticket) => {
+                    conversation.answer(ToSession::Reply { ticket, result: Ok(()) });
+                    assert_eq!((conversation.heard(), commits), (Some(Ok(())), false), "case: {why}");
+                }
+            }
+        }
+        conversation.step(TransactionInfo::BEGIN, local(3));
+        send(&mut conversation, &good, local(3));
+        conversation.step(TransactionInfo::COMMIT_ONE_PHASE, local(3));
+        assert_eq!(conversation.told().0, ["publish in Some(3)", "commit 3"], "case: {why}");
+        conversation.output.clear();
+
+        // A branch is rolled back at the end of the share.
+        conversation.step(TransactionInfo::BEGIN, xa());
+        send(&mut conversation, &refused, xa());
+        conversation.step(TransactionInfo::END, xa());
+        assert_eq!(conversation.told().0, ["end 4", "roll back"], "case: {why}");
+        assert_eq!(conversation.heard(), Some(Ok(())), "case: {why}");
+        conversation.hears_of(why, why);
+        conversation.hears_of("xaErrorCode:103", why);
+    }
 }

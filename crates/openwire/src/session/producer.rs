@@ -115,6 +115,10 @@ impl OpenWireSession {
                 turn.events.push(Event::Publish(publish));
             }
             Err(exception) => {
+                // As above.
+                let transaction = message.transaction_id.as_ref();
+                let transaction = transaction.and_then(|id| self.transactions.find(id).ok());
+                self.transactions.doom(transaction);
                 self.refuse(respond, &exception, turn);
                 self.open_window(window, turn);
             }

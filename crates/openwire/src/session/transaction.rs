@@ -31,8 +31,8 @@ const XA_OK: i32 = 0;
 const XA_READ_ONLY: i32 = 3;
 
 /// Why a transaction can only be rolled back.
-const NOT_HELD: &str =
-    "rolled back: an acknowledgement in the transaction was for a message that was not held";
+const PARTLY_REFUSED: &str = "rolled back: the broker refused a message or an acknowledgement of the \
+     transaction; the exception listener of the connection, or its sender, has the reason";
 
 /// Open transactions by the client's name.
 #[derive(Default)]
@@ -229,7 +229,7 @@ impl OpenWireSession {
         let nobody = self.wait(1, None, Then::Nothing);
         let (branch, decision, connection) = (undone, Decision::Rollback, self.id);
         turn.events.push(Event::DecideBranch { branch, decision, connection, ticket: nobody });
-        Err(Exception::xa(XaCode::RolledBackIntegrity, NOT_HELD))
+        Err(Exception::xa(XaCode::RolledBackIntegrity, PARTLY_REFUSED))
     }
 
     fn decide(
@@ -288,7 +288,7 @@ impl OpenWireSession {
         let doomed = self.transactions.doomed.remove(&number);
         if commit && doomed {
             self.roll_back_doomed(number, turn);
-            return Err(Exception::of("TransactionRolledBackException", NOT_HELD));
+            return Err(Exception::of("TransactionRolledBackException", PARTLY_REFUSED));
         }
         let ticket = self.wait(1, None, Then::Ended { transaction: number, commit });
         let transaction = self.transactions.key(self.id, number);
