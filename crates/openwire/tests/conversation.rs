@@ -7,15 +7,16 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use postroad_model::portable::{Portable, TranslationError};
 use postroad_model::{
-    BranchId, BranchStanding, ConnectionId as Connection, Decision, Destination as Address, Elsewhere,
-    Endpoint, Event, LoginAnswer, Message as Stored, Now, Page, Parting, Principal, QueueRow, Refusal, Row,
-    Session, Subscription, Ticket, ToSession, UserKey,
+    BranchId, BranchStanding, ConnectionId as Connection, ConsumerKey, Decision, Delivery,
+    Destination as Address, Elsewhere, Encoding, Endpoint, EntryTag, Event, LoginAnswer, Message as Stored,
+    Now, Page, Parting, PartitionId, Principal, Protocol, QueueId, QueueRow, Refusal, Row, Session,
+    Subscription, Ticket, ToSession, UserKey,
 };
 use postroad_openwire::codec::{
     BrokerId, BrokerInfo, BrokerSubscriptionInfo, Command, ConnectionId, ConnectionInfo, ConsumerId,
-    ConsumerInfo, Destination, DestinationInfo, LocalTransactionId, Message, MessageId, Primitive,
-    PrimitiveMap, ProducerId, ProducerInfo, RemoveInfo, RemovedId, SessionId, TransactionId, TransactionInfo,
-    WireFormat, WireFormatOptions, WireString, XaTransactionId, take_frame,
+    ConsumerInfo, Destination, DestinationInfo, LocalTransactionId, Message, MessageAck, MessageId,
+    Primitive, PrimitiveMap, ProducerId, ProducerInfo, RemoveInfo, RemovedId, SessionId, TransactionId,
+    TransactionInfo, WireFormat, WireFormatOptions, WireString, XaTransactionId, take_frame,
 };
 use postroad_openwire::{OpenWireOptions, OpenWireSession};
 
@@ -784,5 +785,89 @@ fn a_transaction_of_which_a_send_was_refused_can_only_be_rolled_back() {
         assert_eq!(conversation.heard(), Some(Ok(())), "case: {why}");
         conversation.hears_of(why, why);
         conversation.hears_of("xaErrorCode:103", why);
+    }
+}
+
+/// A consumer that has got two messages: its id, and theirs in the order of the dispatch.
+fn with_two_messages(conversation: &mut Conversation) -> (ConsumerId, [MessageId; 2]) {
+    let consumer_id = ConsumerId { connection_id: Some("ID:c".into()), session_id: 1, value: 1 };
+    let info = ConsumerInfo {
+        consumer_id: Some(consumer_id.clone()),
+        destination: Some(Destination::Queue("a".into())),
+        prefetch_size: 10,
+        ..ConsumerInfo::default()
+    };
+    conversation.say(info).unwrap();
+    let attach = conversation.events.drain(..).find_map(|event| match event {
+        Event::Attach(attach) => Some(attach),
+        _ => None,
+    });
+    let attach = attach.unwrap();
+    conversation.answer(ToSession::Reply { ticket: attach.ticket, result: Ok(()) });
+    conversation.output.clear();
+    let ids = [1, 2].map(|tag| {
+        conversation.answer(ToSession::Deliver(delivery(attach.consumer, tag)));
+        let Some(Command::MessageDispatch(dispatch)) = conversation.read() else { panic!("no message") };
+        dispatch.message.and_then(|message| message.message_id).unwrap()
+    });
+    conversation.events.clear();
+    (consumer_id, ids)
+}
+
+fn delivery(consumer: ConsumerKey, tag: u64) -> Delivery {
+    Delivery {
+        consumer,
+        source: None,
+        tag: EntryTag(tag),
+        queue: (PartitionId(0), QueueId(0)),
+        failed_deliveries: 0,
+        by_policy: false,
+        first_of_group: false,
+        trace: None,
+        message: Stored {
+            encoding: Encoding { protocol: Protocol::Amqp, version: 0 },
+            persistent: true,
+            priority: 4,
+            expires_at_ms: 0,
+            rare: None,
+            bytes: Bytes::from_static(b"x"),
+        },
+    }
+}
+
+#[test]
+fn an_acknowledgement_against_the_order_of_the_dispatch_is_refused_with_its_transaction() {
+    let refused = "dispatched after its last";
+    for (case, ack_type, transaction, is_refused) in [
+        ("standard", MessageAck::STANDARD, None, true),
+        ("standard in a transaction", MessageAck::STANDARD, Some(local(1)), true),
+        ("poison in a transaction", MessageAck::POISON, Some(local(1)), true),
+        ("delivered in a transaction", MessageAck::DELIVERED, Some(local(1)), false),
+        ("redelivered in a transaction", MessageAck::REDELIVERED, Some(local(1)), false),
+    ] {
+        let mut conversation = Conversation::known();
+        let (consumer_id, [first, second]) = with_two_messages(&mut conversation);
+        conversation.step(TransactionInfo::BEGIN, local(1));
+        assert_eq!(conversation.heard(), Some(Ok(())));
+        let is_in_transaction = transaction.is_some();
+        let ack = MessageAck {
+            consumer_id: Some(consumer_id),
+            destination: Some(Destination::Queue("a".into())),
+            transaction_id: transaction,
+            ack_type,
+            first_message_id: Some(second),
+            last_message_id: Some(first),
+            message_count: 2,
+            ..MessageAck::default()
+        };
+        conversation.say(ack).unwrap();
+        assert!(!conversation.told().0.iter().any(|told| told.contains("settle")), "case: {case}");
+        match is_refused {
+            true => conversation.hears_of(refused, case),
+            false => assert_eq!(conversation.heard(), None, "case: {case}"),
+        }
+        conversation.step(TransactionInfo::COMMIT_ONE_PHASE, local(1));
+        let want = if is_refused && is_in_transaction { "rollback 1" } else { "commit 1" };
+        assert_eq!(conversation.told().0, [want], "case: {case}");
     }
 }

@@ -96,16 +96,24 @@ impl Window {
         }
     }
 
-    /// Indexes of the first and after the last delivery that an acknowledgement covers; `None` if
-    /// its last one is not held.
-    fn range(&self, ack: &MessageAck) -> Option<(usize, usize)> {
-        let last = self.find(ack.last_message_id.as_ref()?)?;
+    /// Indexes of the first and after the last delivery that an acknowledgement covers.
+    ///
+    /// # Errors
+    /// Its last one is not held. Or it consumes a range whose first one was dispatched after its
+    /// last: a client that reorders its prefetch means others than those between the two.
+    fn range(&self, ack: &MessageAck) -> Result<(usize, usize), &'static str> {
+        let last = ack.last_message_id.as_ref().and_then(|last| self.find(last)).ok_or(NOT_HELD)?;
         let first = match (ack.ack_type, &ack.first_message_id) {
-            (MessageAck::INDIVIDUAL, _) => last,
-            (_, Some(first)) => self.find(first).unwrap_or(0).min(last),
-            (_, None) => 0,
+            (MessageAck::INDIVIDUAL, _) | (_, None) => None,
+            (_, Some(first)) => self.find(first),
         };
-        Some((first, last + 1))
+        match ack.ack_type {
+            MessageAck::INDIVIDUAL => Ok((last, last + 1)),
+            MessageAck::STANDARD | MessageAck::POISON if first.is_some_and(|first| last < first) => {
+                Err(REVERSED)
+            }
+            _ => Ok((first.unwrap_or(0).min(last), last + 1)),
+        }
     }
 
     fn find(&self, id: &MessageId) -> Option<usize> {
@@ -171,6 +179,11 @@ impl Window {
         shares
     }
 }
+
+/// Why an acknowledgement is refused.
+const NOT_HELD: &str = "MessageAck for a message that this consumer does not hold";
+const REVERSED: &str = "MessageAck whose first message was dispatched after its last: a range goes in \
+     the order of the dispatch; acknowledge messages that the client has reordered one by one";
 
 /// Marks deliveries that leave the window; no transaction has this number.
 const GONE: u64 = u64::MAX;
@@ -303,14 +316,17 @@ impl OpenWireSession {
             Some(id) => Some(self.transactions.find(id)?),
             None => None,
         };
-        let Some(range) = consumer.window.range(ack) else {
+        let range = match consumer.window.range(ack) {
+            Ok(range) => range,
             // Applications acknowledge one message several times: it is done.
-            if transaction.is_none() && ack.ack_type == MessageAck::INDIVIDUAL {
+            Err(_) if transaction.is_none() && ack.ack_type == MessageAck::INDIVIDUAL => {
                 return Ok(Done::Now);
             }
-            // Committing the rest of the transaction without this would do half of it.
-            self.transactions.doom(transaction);
-            return Err(Exception::jms("MessageAck for a message that this consumer does not hold"));
+            Err(why) => {
+                // Committing the rest of the transaction without this would do half of it.
+                self.transactions.doom(transaction);
+                return Err(Exception::jms(why));
+            }
         };
         let (outcome, shares) = match ack.ack_type {
             MessageAck::DELIVERED => {
@@ -477,11 +493,17 @@ mod tests {
     #[test]
     fn acknowledgements_cover_what_was_sent_between_their_ends() {
         for (case, ack, want) in [
-            ("range", ack(MessageAck::STANDARD, Some(3), 5), Some((1, 3))),
-            ("from the beginning", ack(MessageAck::STANDARD, None, 5), Some((0, 3))),
-            ("one", ack(MessageAck::INDIVIDUAL, Some(1), 5), Some((2, 3))),
-            ("first is settled already", ack(MessageAck::STANDARD, Some(2), 3), Some((0, 2))),
-            ("last is not held", ack(MessageAck::STANDARD, Some(3), 6), None),
+            ("range", ack(MessageAck::STANDARD, Some(3), 5), Ok((1, 3))),
+            ("from the beginning", ack(MessageAck::STANDARD, None, 5), Ok((0, 3))),
+            ("one", ack(MessageAck::INDIVIDUAL, Some(1), 5), Ok((2, 3))),
+            ("the first is the last", ack(MessageAck::STANDARD, Some(5), 5), Ok((2, 3))),
+            ("first is settled already", ack(MessageAck::STANDARD, Some(2), 3), Ok((0, 2))),
+            ("last is not held", ack(MessageAck::STANDARD, Some(3), 6), Err(NOT_HELD)),
+            ("first after last", ack(MessageAck::STANDARD, Some(5), 3), Err(REVERSED)),
+            ("poison, first after last", ack(MessageAck::POISON, Some(5), 3), Err(REVERSED)),
+            ("one, first after it", ack(MessageAck::INDIVIDUAL, Some(5), 3), Ok((1, 2))),
+            ("delivered, first after last", ack(MessageAck::DELIVERED, Some(5), 3), Ok((1, 2))),
+            ("redelivered, first after last", ack(MessageAck::REDELIVERED, Some(5), 3), Ok((1, 2))),
         ] {
             assert_eq!(window([1, 3, 5, 7]).range(&ack), want, "case: {case}");
         }
