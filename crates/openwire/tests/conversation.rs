@@ -788,6 +788,77 @@ fn a_transaction_of_which_a_send_was_refused_can_only_be_rolled_back() {
     }
 }
 
+#[test]
+fn sessions_of_one_connection_share_a_branch_until_the_last_one_ends_its_work() {
+    use TransactionInfo as Step;
+    let (end, none) = (vec!["end 1".to_owned()], Vec::new());
+    for (case, steps, want) in [
+        ("one", vec![Step::BEGIN, Step::END], end.clone()),
+        ("two, and one goes on", vec![Step::BEGIN, Step::BEGIN, Step::END], none.clone()),
+        ("two", vec![Step::BEGIN, Step::BEGIN, Step::END, Step::END], end.clone()),
+        (
+            "one is suspended and resumes",
+            vec![Step::BEGIN, Step::BEGIN, Step::END, Step::BEGIN, Step::END],
+            none.clone(),
+        ),
+        ("both are suspended", vec![Step::BEGIN, Step::BEGIN, Step::END, Step::END, Step::END], end),
+        (
+            "prepared while one goes on",
+            vec![Step::BEGIN, Step::BEGIN, Step::PREPARE, Step::END],
+            vec!["end 1".to_owned(), "prepare".to_owned()],
+        ),
+        (
+            "committed while one goes on",
+            vec![Step::BEGIN, Step::BEGIN, Step::COMMIT_ONE_PHASE],
+            vec!["end 1".to_owned(), "go through with it".to_owned()],
+        ),
+        (
+            "rolled back while one goes on",
+            vec![Step::BEGIN, Step::BEGIN, Step::ROLLBACK, Step::END],
+            vec!["end 1".to_owned(), "roll back".to_owned()],
+        ),
+    ] {
+        let mut conversation = Conversation::known();
+        steps.into_iter().for_each(|kind| conversation.step(kind, xa()));
+        assert_eq!(conversation.told().0, want, "case: {case}");
+    }
+}
+
+#[test]
+fn a_session_works_on_in_a_branch_that_another_one_of_its_connection_has_ended() {
+    let mut conversation = Conversation::known();
+    for kind in [TransactionInfo::BEGIN, TransactionInfo::BEGIN, TransactionInfo::END] {
+        conversation.step(kind, xa());
+        assert_eq!(conversation.heard(), Some(Ok(())));
+    }
+    let sent = Message { transaction_id: Some(xa()), ..message(1, 1) };
+    conversation.say(Command::Message(Box::new(sent))).unwrap();
+    conversation.step(TransactionInfo::END, xa());
+    assert_eq!(conversation.told().0, ["publish in Some(1)", "end 1"]);
+    // Work after all have ended is refused.
+    conversation
+        .say(Command::Message(Box::new(Message { transaction_id: Some(xa()), ..message(2, 1) })))
+        .unwrap();
+    conversation.hears_of("xaErrorCode:-4", "after the end");
+}
+
+#[test]
+fn work_without_an_end_is_no_part_of_a_branch_that_another_connection_prepares() {
+    let (mut first, mut second) = (Conversation::known(), Conversation::known());
+    for kind in [TransactionInfo::BEGIN, TransactionInfo::BEGIN, TransactionInfo::END] {
+        first.step(kind, xa());
+    }
+    second.step(TransactionInfo::PREPARE, xa());
+    assert_eq!((first.told().0.len(), second.told().0), (0, vec!["prepare".to_owned()]));
+    first.output.clear();
+    first.step(TransactionInfo::END, xa());
+    let (told, ticket) = first.told();
+    assert_eq!(told, ["end 1"]);
+    let result = Err(Refusal::BranchClosed);
+    first.answer(ToSession::Reply { ticket: ticket.unwrap(), result });
+    first.hears_of("xaErrorCode:-6", "its end comes too late");
+}
+
 /// A consumer that has got two messages: its id, and theirs in the order of the dispatch.
 fn with_two_messages(conversation: &mut Conversation) -> (ConsumerId, [MessageId; 2]) {
     let consumer_id = ConsumerId { connection_id: Some("ID:c".into()), session_id: 1, value: 1 };

@@ -1,9 +1,15 @@
 //! Transactions: the local ones of a connection, and its shares of branches, which belong to no
 //! connection once they are prepared.
 //!
-//! The work of a client in a branch between one start and one end is a share. It is numbered like a
-//! local transaction, and handed over at its end to the coordinator of the branch; resuming or
-//! joining the branch begins another share.
+//! The work of a connection in a branch is a share. It is numbered like a local transaction, and
+//! handed over to the coordinator of the branch once all sessions of the connection that have
+//! started, resumed or joined the branch have ended or suspended their work: the steps name the
+//! connection alone, so starts and ends are counted. A start after that begins another share.
+//!
+//! A session that never ends its work keeps the share of its connection open. Prepare, commit and
+//! rollback by this connection take the share with them. If another connection prepares, the share
+//! is no part of the branch: nothing of it is committed, its end is refused, and it is rolled back
+//! with that or with its connection.
 
 use std::collections::BTreeSet;
 
@@ -40,11 +46,18 @@ pub struct Transactions {
     last: u64,
     open: LookupMap<LocalTransactionId, u64>,
     /// The share that is being done in each branch.
-    shares: LookupMap<BranchId, u64>,
+    shares: LookupMap<BranchId, OpenShare>,
     /// The branches found so far for each recover request.
     listed: LookupMap<Ticket, Vec<BranchId>>,
     /// Those that can only be rolled back.
     doomed: BTreeSet<u64>,
+}
+
+/// A share that is not handed over.
+struct OpenShare {
+    number: u64,
+    /// Starts without their ends: a session may end its work while another one goes on.
+    starts: u32,
 }
 
 impl Transactions {
@@ -71,17 +84,32 @@ impl Transactions {
             TransactionId::Local(id) => self.open.get(id).copied().ok_or_else(|| {
                 Exception::jms(&format!("transaction {} was not begun, or has ended", id.value))
             }),
-            TransactionId::Xa(id) => self.shares.get(&branch(id)?).copied().ok_or_else(|| {
-                Exception::xa(XaCode::NotKnown, "the branch was not started here, or was ended or suspended")
-            }),
+            TransactionId::Xa(id) => {
+                self.shares.get(&branch(id)?).map(|share| share.number).ok_or_else(|| {
+                    Exception::xa(
+                        XaCode::NotKnown,
+                        "the branch was not started here, or was ended or suspended",
+                    )
+                })
+            }
         }
     }
 
     fn start(&mut self, branch: BranchId) {
-        if !self.shares.contains_key(&branch) {
-            self.last += 1;
-            self.shares.insert(branch, self.last);
+        match self.shares.get_mut(&branch) {
+            Some(share) => share.starts = share.starts.saturating_add(1),
+            None => {
+                self.last += 1;
+                self.shares.insert(branch, OpenShare { number: self.last, starts: 1 });
+            }
         }
+    }
+
+    /// A session ends its work in the branch; whether another one of the connection goes on.
+    fn leave(&mut self, branch: &BranchId) -> bool {
+        let Some(share) = self.shares.get_mut(branch) else { return false };
+        share.starts = share.starts.saturating_sub(1);
+        share.starts > 0
     }
 
     fn end(&mut self, id: &TransactionId) -> Result<u64, Exception> {
@@ -197,6 +225,7 @@ impl OpenWireSession {
                 self.transactions.start(branch);
                 Ok(Done::Now)
             }
+            TransactionInfo::END if self.transactions.leave(&branch) => Ok(Done::Now),
             TransactionInfo::END => self.end_share(&branch, turn),
             TransactionInfo::PREPARE => {
                 self.end_share(&branch, turn)?;
@@ -216,9 +245,10 @@ impl OpenWireSession {
         }
     }
 
-    /// Hands over the client's work in the branch since it started, resumed or joined it.
+    /// Hands over the connection's work in the branch since it started, resumed or joined it.
     fn end_share(&mut self, branch: &BranchId, turn: &mut Turn<'_>) -> Result<Done, Exception> {
-        let Some(number) = self.transactions.shares.remove(branch) else { return Ok(Done::Now) };
+        let Some(share) = self.transactions.shares.remove(branch) else { return Ok(Done::Now) };
+        let number = share.number;
         let ticket = self.wait(1, None, Then::Branch(BranchStep::End));
         let (branch, transaction) = (branch.clone(), self.transactions.key(self.id, number));
         let (undone, participants) = (branch.clone(), Vec::new());
