@@ -81,8 +81,9 @@ pub struct LeaseCounts {
 pub struct Leases {
     entries: BTreeMap<(QueueId, EntryTag), Lease>,
     due: BTreeSet<(u64, QueueId, EntryTag)>,
-    /// Found in the log or a snapshot, before the time was known.
-    untimed: Vec<(QueueId, EntryTag)>,
+    /// Found in the log or a snapshot, before the time was known. A replica that follows has all of
+    /// its leases here.
+    untimed: BTreeSet<(QueueId, EntryTag)>,
     counts: HashMap<QueueId, LeaseCounts, FxBuildHasher>,
 }
 
@@ -166,23 +167,21 @@ impl Leases {
     pub fn insert(&mut self, (queue, tag): (QueueId, EntryTag), lease: Lease) {
         match lease.until_ms {
             Some(until_ms) => drop(self.due.insert((until_ms, queue, tag))),
-            None => self.untimed.push((queue, tag)),
+            None => drop(self.untimed.insert((queue, tag))),
         }
         let (until_ms, counts) = (lease.until_ms, self.counts.entry(queue).or_default());
         *counted(counts, &lease) += 1;
         let Some(before) = self.entries.insert((queue, tag), lease) else { return };
         *counted(counts, &before) -= 1;
-        if let Some(before_ms) = before.until_ms.filter(|_| before.until_ms != until_ms) {
-            self.due.remove(&(before_ms, queue, tag));
+        if before.until_ms != until_ms {
+            self.forget_time((queue, tag), &before);
         }
     }
 
     /// Ends the lease of the entry.
     pub fn remove(&mut self, queue: QueueId, tag: EntryTag) -> Option<Lease> {
         let lease = self.entries.remove(&(queue, tag))?;
-        if let Some(until_ms) = lease.until_ms {
-            self.due.remove(&(until_ms, queue, tag));
-        }
+        self.forget_time((queue, tag), &lease);
         if let Some(counts) = self.counts.get_mut(&queue) {
             *counted(counts, &lease) -= 1;
             if *counts == LeaseCounts::default() {
@@ -190,6 +189,13 @@ impl Leases {
             }
         }
         Some(lease)
+    }
+
+    fn forget_time(&mut self, (queue, tag): (QueueId, EntryTag), lease: &Lease) {
+        match lease.until_ms {
+            Some(until_ms) => drop(self.due.remove(&(until_ms, queue, tag))),
+            None => drop(self.untimed.remove(&(queue, tag))),
+        }
     }
 
     /// The queue has ended.
@@ -265,6 +271,23 @@ mod tests {
             leases.set_time(70, wall_ms);
             assert_eq!(leases.next_ms(), Some(70 + want), "case: {case}");
         }
+    }
+
+    #[test]
+    fn leases_of_a_replica_that_never_knows_the_time_leave_nothing() {
+        let mut leases = Leases::default();
+        let at = |tag| (QueueId(1), EntryTag(tag));
+        for number in 1..=100 {
+            leases.insert(at(number), lease(Some(number), None, 0, 0));
+            leases.insert(at(number), lease(Some(number + 100), None, 0, 0));
+            assert!(leases.untimed.len() <= 2);
+            leases.remove(QueueId(1), EntryTag(number - 1));
+        }
+        leases.insert(at(100), lease(Some(300), Some(5), 0, 0));
+        assert_eq!((leases.untimed.len(), leases.next_ms()), (0, Some(5)), "its time is known");
+        leases.insert(at(100), lease(Some(301), None, 0, 0));
+        leases.forget_queue(QueueId(1));
+        assert!(leases.is_empty() && leases.next_ms().is_none());
     }
 
     #[test]

@@ -25,8 +25,8 @@ pub struct LastValues {
     newest: LookupMap<Arc<str>, (MessageKey, EntryTag)>,
     /// Superseded entries that a consumer holds.
     held: BTreeSet<EntryTag>,
-    /// Superseded, and to be dropped.
-    leaving: Vec<EntryTag>,
+    /// Superseded, and to be dropped by the leader.
+    leaving: BTreeSet<EntryTag>,
 }
 
 impl LastValues {
@@ -49,20 +49,21 @@ impl LastValues {
     pub fn supersede(&mut self, tag: EntryTag, is_in_hand: bool) {
         match is_in_hand {
             true => drop(self.held.insert(tag)),
-            false => self.leaving.push(tag),
+            false => drop(self.leaving.insert(tag)),
         }
     }
 
     /// An entry was given back, or rests: if it is superseded it is to be dropped.
     pub fn given_back(&mut self, tag: EntryTag) {
         if self.held.remove(&tag) {
-            self.leaving.push(tag);
+            self.leaving.insert(tag);
         }
     }
 
     /// An entry is gone.
     pub fn forget(&mut self, value: &Arc<str>, tag: EntryTag) {
         self.held.remove(&tag);
+        self.leaving.remove(&tag);
         if self.newest.get(value).is_some_and(|(_, newest)| *newest == tag) {
             self.newest.remove(value);
         }
