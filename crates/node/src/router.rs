@@ -763,7 +763,8 @@ impl Router {
             }
             ToSession::Deliver(delivery) => {
                 self.charge(delivery.message.bytes.len() as u64 + MESSAGE_COST);
-                let Some(partition) = self.consumers.get(&delivery.consumer.number).copied() else { return };
+                // Its consumer may be gone: a reply passes deliveries that wait for their turn.
+                let partition = delivery.queue.0;
                 let written = self.written.entry(partition).or_default();
                 *written += delivery.message.bytes.len() as u64;
                 if *written >= WRITTEN_STEP_BYTES {
@@ -1082,6 +1083,29 @@ mod tests {
             assert!(router.merge(answer).is_none(), "case: {case}: the session has not asked");
             assert!(router.consumers.is_empty() && router.detaching.is_empty(), "case: {case}");
         }
+    }
+
+    #[test]
+    fn a_delivery_that_comes_after_the_end_of_its_consumer_makes_room_where_it_came_from() {
+        let Event::Publish(Publish { sent, .. }) = publish(1, &["a"], None) else { panic!("a message") };
+        let message = Message { bytes: vec![0; WRITTEN_STEP_BYTES as usize].into(), ..sent.message };
+        let delivery = postroad_model::Delivery {
+            consumer: ConsumerKey::new(CONNECTION, 7),
+            source: None,
+            tag: postroad_model::EntryTag(1),
+            queue: (PartitionId(1), postroad_model::QueueId(1)),
+            failed_deliveries: 0,
+            by_policy: false,
+            first_of_group: false,
+            trace: None,
+            message,
+        };
+        let mut said = Vec::new();
+        router(2).note(&ToSession::Deliver(delivery), |to, event| match event {
+            Event::Written { bytes, .. } => said.push((to, bytes)),
+            _ => panic!("{event:?}"),
+        });
+        assert_eq!(said, [(PartitionId(1), WRITTEN_STEP_BYTES)]);
     }
 
     #[test]
