@@ -94,6 +94,7 @@ impl Completion {
             Completion::Leased(answering) => Some(answering.waiter()),
             Completion::Handled(handling) => Some((handling.connection, handling.ticket)),
             Completion::Posted(posting) => Some(posting.waiter()),
+            Completion::Cleared(clearing) => Some(clearing.waiter()),
             Completion::Resent(publish) => Some((publish.connection, publish.ticket)),
             Completion::Asked(asked) => Some((asked.connection, asked.ticket)),
             // Those that wait for these are known elsewhere.

@@ -501,6 +501,32 @@ fn reserves_that_wait() {
     });
 }
 
+/// Messages that wait, on disk and in memory alone.
+fn with_backlog() -> Timed {
+    let mut timed = Timed::new(Policies::default());
+    for number in 0..MANY / 4 {
+        timed.event(Event::Publish(publish("a", 1, message(number % 2 == 0, None))));
+    }
+    timed
+}
+
+#[test]
+fn a_queue_that_is_cleared() {
+    check_anew("clear a queue", with_backlog, |timed| {
+        let (replies, queue) = (timed.replies, Destination::queue("a"));
+        let (connection, ticket) = (ConnectionId::new(0, 1), Ticket(1));
+        timed.holds = true;
+        timed.event(Event::Lease(Box::new(LeaseEvent::Clear { queue, connection, ticket })));
+        // One that comes meanwhile stays.
+        timed.event(Event::Publish(publish("a", 1, message(true, None))));
+        timed.holds = false;
+        timed.apply_all();
+        assert_eq!(timed.replies, replies + 2);
+        timed.event(Event::Attach(attach_to("a", 1, 9)));
+        assert_eq!(timed.delivered.len(), 1);
+    });
+}
+
 #[test]
 fn consumers_of_patterns() {
     let mut timed = Timed::new(Policies::default());

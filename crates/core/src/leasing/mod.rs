@@ -19,6 +19,7 @@
 //! A deadline is kept in ticks in this run, and as a time of day in the log; see
 //! [`postroad_model::LeaseEnd`].
 
+mod clear;
 mod duplicates;
 mod end;
 mod handle;
@@ -35,6 +36,7 @@ use rustc_hash::FxBuildHasher;
 
 use crate::Settings;
 
+pub(crate) use clear::{Clearing, clear_on};
 pub(crate) use duplicates::{Duplicates, Remembered};
 pub(crate) use handle::{
     Handling, apply_lease, apply_touch, group_of, handle_entries, handled, take_back_handled,

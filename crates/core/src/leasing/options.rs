@@ -4,27 +4,23 @@ use std::sync::Arc;
 
 use postroad_model::{
     Command, ConnectionId, Destination, DestinationKind, Effect, LeaseAnswer, LeaseEvent, QueueDescription,
-    QueueOptions, Refusal, SettleCause, Ticket, Urgency,
+    QueueOptions, Refusal, Ticket, Urgency,
 };
 
 use super::LeaseCounts;
 use crate::Partition;
 use crate::addresses::binding::propose_queue;
 use crate::addresses::destination::check_owner;
-use crate::entries::entry_at;
 use crate::intake::queue_quota;
+use crate::leasing::clear::clear_queue;
 use crate::leasing::handle::handle_entries;
 use crate::leasing::post::begin_post;
 use crate::leasing::reserve::{cancel_reserve, take_reserve};
 use crate::log::completion::Completion;
 use crate::log::propose::propose;
 use crate::partition::{declare_queue, reply};
-use crate::queue::{EntryState, Queue};
-use crate::settling::settle::{begin_leaving, settle_leaving};
+use crate::queue::Queue;
 use crate::state::State;
-
-/// Entries that one clear deletes in one record; more are deleted in further ones.
-const CLEARED_MAX: usize = 4096;
 
 /// The queue as its clients see it.
 pub(super) fn description(queue: &Queue, counts: LeaseCounts) -> QueueDescription {
@@ -159,40 +155,4 @@ pub fn apply_configure(partition: &mut Partition, queue: &Destination, options: 
     if let Some(queue) = partition.state.queues.get_mut(&id) {
         queue.options = Some(Box::new(options));
     }
-}
-
-/// Deletes all entries that are not held; answered once that is durable.
-fn clear_queue(
-    partition: &mut Partition,
-    name: &Destination,
-    (connection, ticket): (ConnectionId, Ticket),
-    effects: &mut Vec<Effect>,
-) {
-    let Some(id) = partition.state.addresses.own_queue(name) else {
-        let refusal = Refusal::NoSuchQueue(name.clone());
-        return reply(connection, ticket, Err(refusal), effects);
-    };
-    let mut settlements = Vec::new();
-    let mut cursor = std::collections::BTreeMap::new();
-    while let Some(tag) = partition.state.queues.get(&id).and_then(|queue| {
-        queue.next_visible(|lane| {
-            let from: u64 = cursor.get(&lane.0).copied().unwrap_or(0);
-            from..u64::MAX
-        })
-    }) {
-        let (lane, sequence) = crate::queue::untag(tag);
-        cursor.insert(lane, sequence + 1);
-        let state = entry_at(partition, id, tag).map(|entry| entry.state);
-        if !matches!(state, Some(EntryState::Ready | EntryState::Resting | EntryState::Leased)) {
-            continue;
-        }
-        settlements.extend(begin_leaving(partition, id, &[tag], SettleCause::Consumed, effects));
-    }
-    while CLEARED_MAX < settlements.len() {
-        let settlements: Vec<_> = settlements.drain(..CLEARED_MAX).collect();
-        let command = Command::Settle(settlements.clone());
-        let completion = Completion::Settled { settlements, answer: None };
-        propose(partition, command, Urgency::Waiting, completion, effects);
-    }
-    settle_leaving(partition, settlements, Some((connection, ticket)), effects);
 }

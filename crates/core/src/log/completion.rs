@@ -22,8 +22,8 @@ use crate::intake::publish::{answer_request, dispatch_all};
 use crate::intake::unparking::unpark;
 use crate::intake::waiting::{self, queue_failed, refuse_waiting, resume_behind_sends, unsubscribed};
 use crate::leasing::{
-    Answering, Handling, Posting, answer_reserve, handle_entries, handled, has_posted, post_failed,
-    refuse_reserve, take_back_handled, take_back_reserved,
+    Answering, Clearing, Handling, Posting, answer_reserve, clear_on, handle_entries, handled, has_posted,
+    post_failed, refuse_reserve, take_back_handled, take_back_reserved,
 };
 use crate::log::propose::propose;
 use crate::moving::{audit_recorded, move_failed, pass_move_barrier, send_audit};
@@ -230,6 +230,8 @@ pub enum Completion {
     Leased(Answering),
     /// Entries were deleted, extended or released by their handles.
     Handled(Handling),
+    /// A slice of a queue that is cleared was leaving.
+    Cleared(Box<Clearing>),
     /// A request by handles of entries that leave or are touched, after the records that decide.
     Asked(Box<HandleEntries>),
     /// Several messages for one queue.
@@ -282,6 +284,7 @@ pub fn complete_proposal(partition: &mut Partition, completion: Completion, effe
         Completion::Counted { queue, tags } => counted(partition, queue, &tags),
         Completion::Leased(answering) => answer_reserve(answering, effects),
         Completion::Handled(handling) => handled(partition, handling, effects),
+        Completion::Cleared(clearing) => clear_on(partition, *clearing, effects),
         Completion::Asked(asked) => handle_entries(partition, *asked, effects),
         Completion::Posted(posting) => has_posted(partition, posting, effects),
         Completion::Lent(deliveries) => lending::recorded(partition, deliveries, effects),
@@ -358,6 +361,7 @@ pub fn proposals_failed(partition: &mut Partition, reason: &str, effects: &mut V
 fn take_back_what_left(partition: &mut Partition, completion: &mut Completion) -> Vec<QueueId> {
     match completion {
         Completion::Settled { settlements, answer: Some(_) } => give_back_all(partition, settlements),
+        Completion::Cleared(clearing) => give_back_all(partition, clearing.settlements()),
         Completion::Leased(answering) => take_back_reserved(partition, answering),
         Completion::Handled(handling) => take_back_handled(partition, handling),
         Completion::Transacted { settlements, volatile, .. } => {
@@ -432,6 +436,7 @@ fn fail_completion(
             reply(handling.connection, handling.ticket, no(), effects);
         }
         Completion::Asked(asked) => reply(asked.connection, asked.ticket, no(), effects),
+        Completion::Cleared(clearing) => answer_request(partition, Some(clearing.waiter()), no(), effects),
         Completion::Posted(posting) => post_failed(partition, &posting, refusal, effects),
         Completion::MoveBarrier { queue } | Completion::LeftFor { queue, .. } => {
             move_failed(&mut partition.leader, partition.now_ms, &queue)
