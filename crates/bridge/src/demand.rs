@@ -657,7 +657,8 @@ impl Forwarder for DemandEngine {
     fn deadline(&self) -> Deadline {
         let rest = self.resting.first_key_value().map(|(due_ms, _)| *due_ms);
         let ask = |number: &u32| self.ask_ms(*number);
-        rest.into_iter().chain(self.to_ask.iter().filter_map(ask)).chain(self.moving.next_ms()).min()
+        let others = self.moving.next_ms().into_iter().chain(self.refused.next_ms());
+        rest.into_iter().chain(self.to_ask.iter().filter_map(ask)).chain(others).min()
     }
 
     fn question(&mut self, now_ms: u64) -> Option<CreditQuestion> {
@@ -689,6 +690,7 @@ impl Forwarder for DemandEngine {
     fn wake(&mut self, now_ms: u64, events: &mut Vec<Event>) {
         self.wake_resting(now_ms, events);
         self.move_on(now_ms, events);
+        refused::wake(self, now_ms, events);
     }
 
     fn only_for(&self, consumer: ConsumerKey) -> Option<Arc<str>> {

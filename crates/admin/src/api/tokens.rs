@@ -169,8 +169,8 @@ pub fn check(api: &Api, caller: &Caller, user: &str) -> Result<(), Problem> {
 pub async fn end_all_of(api: &Api, users: Vec<String>) -> Result<(), Problem> {
     let (keys, tokens) = (api.0.options.access_keys.clone(), api.0.options.door.borrow().tokens().cloned());
     writing(move || {
-        keys.remove_all_of(&users)?;
-        users.iter().try_for_each(|user| tokens.iter().try_for_each(|tokens| tokens.revoke_all_of(user)))
+        users.iter().try_for_each(|user| tokens.iter().try_for_each(|tokens| tokens.revoke_all_of(user)))?;
+        keys.remove_all_of(&users)
     })
     .await
 }

@@ -2,7 +2,8 @@
 //! link goes on without them.
 //!
 //! ```text
-//!   refused ──▶ remark, once for each reason ──▶ another consumer wants the target: tried again
+//!   refused ──▶ remark, once for each reason ──▶ half a minute is over, or another consumer wants
+//!                                                the target: tried again
 //! ```
 //! Never here: refusals that pass, which end the link: it is opened again after a pause.
 
@@ -19,9 +20,25 @@ const GIVEN_MAX: usize = 1024;
 /// Remarks that wait to be shown are one line; further ones are left out.
 const REMARK_BYTES_MAX: usize = 4096;
 
-/// The reasons that operators have been given.
+/// All that were refused are tried again after this time: the permission, or the limit, may have
+/// changed.
+const AGAIN_MS: u64 = 30_000;
+
+/// See the head of this file.
 #[derive(Default)]
-pub struct Refused(FxHashSet<(Destination, Discriminant<Refusal>)>);
+pub struct Refused {
+    /// The reasons that operators have been given.
+    given: FxHashSet<(Destination, Discriminant<Refusal>)>,
+    /// When it is time to try again; 0 until the time of the refusal is known.
+    again_ms: Option<u64>,
+}
+
+impl Refused {
+    /// When there is something to do.
+    pub(super) fn next_ms(&self) -> Option<u64> {
+        self.again_ms
+    }
+}
 
 /// Whether another attempt would be refused until an operator, or the consumer, changes something.
 fn lasts(refusal: &Refusal) -> bool {
@@ -82,10 +99,11 @@ fn refused(
     }
     if let Some(wanted) = engine.targets.get_mut(&target).filter(|_| closing == Closing::No) {
         wanted.refused.push(at);
-        if GIVEN_MAX <= engine.refused.0.len() {
-            engine.refused.0.clear();
+        engine.refused.again_ms.get_or_insert(0);
+        if GIVEN_MAX <= engine.refused.given.len() {
+            engine.refused.given.clear();
         }
-        if engine.refused.0.insert((source.clone(), discriminant(refusal))) {
+        if engine.refused.given.insert((source.clone(), discriminant(refusal))) {
             say(&mut engine.remark, remark);
         }
     }
@@ -100,6 +118,20 @@ pub(super) fn try_refused(engine: &mut DemandEngine, target: &Target, events: &m
     let refused = std::mem::take(&mut wanted.refused);
     let window = engine.targets.get(target).map_or(1, |wanted| engine.window_of(wanted));
     refused.into_iter().for_each(|at| engine.attach(target, at, window, events));
+}
+
+/// Tries all again that were refused, if it is time.
+pub(super) fn wake(engine: &mut DemandEngine, now_ms: u64, events: &mut Vec<Event>) {
+    match engine.refused.again_ms {
+        Some(0) => engine.refused.again_ms = Some(now_ms + AGAIN_MS),
+        Some(at_ms) if at_ms <= now_ms => {
+            engine.refused.again_ms = None;
+            let refused = engine.targets.iter().filter(|(_, wanted)| !wanted.refused.is_empty());
+            let targets: Vec<Target> = refused.map(|(target, _)| target.clone()).collect();
+            targets.iter().for_each(|target| try_refused(engine, target, events));
+        }
+        _ => {}
+    }
 }
 
 /// Something that operators should know of the link, which goes on.

@@ -740,7 +740,20 @@ fn a_refused_target_is_tried_again_for_another_consumer_and_the_reason_given_onc
     let attach = attach_for(&mut engine, consumer("b", source.clone(), 5));
     assert_eq!(attach.credit, 10, "for both");
     assert_eq!(refuse(&mut engine, &attach, &not_permitted(&source)), Ok(Vec::new()));
-    assert_eq!((engine.remark(), engine.deadline()), (None, None), "given before; nothing to wait for");
+    assert_eq!((engine.remark(), engine.deadline()), (None, Some(0)), "given before");
+    // Half a minute later both are tried again: the permission may be there.
+    let mut again = Vec::new();
+    engine.wake(1000, &mut again);
+    engine.wake(30_999, &mut again);
+    assert_eq!((short(&again).len(), engine.deadline()), (0, Some(31_000)));
+    engine.wake(31_000, &mut again);
+    assert_eq!(short(&again), ["attach queue://other 5", "attach queue://secret 10"]);
+    assert_eq!(engine.deadline(), None);
+    for event in &again {
+        let Event::Attach(attach) = event else { panic!("{event:?}") };
+        assert_eq!(refuse(&mut engine, attach, &not_permitted(&attach.source)), Ok(Vec::new()));
+    }
+    assert_eq!(engine.remark(), None, "given before");
     // They go: nothing is left.
     assert_eq!(change(&mut engine, gone("a")), [""; 0]);
     assert_eq!(change(&mut engine, gone("b")), [""; 0], "there is nothing to drain");
