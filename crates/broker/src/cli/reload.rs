@@ -293,17 +293,15 @@ impl Reloader<'_> {
         Ok(Reread { policies, alerts, tls, door, bridges })
     }
 
-    /// Reads the configuration file again; the result is in force from now on.
+    /// Reads the configuration file again; the result is in force from now on. Another file of
+    /// users is read at the next start, as of a configuration that was applied.
     ///
     /// # Errors
-    /// A file cannot be read, or another file of users is named; the configuration before stays in
-    /// force.
+    /// A file cannot be read; the configuration before stays in force.
     pub fn reread(&self) -> anyhow::Result<Reread> {
         let text = text_of(self.arguments)?;
-        let config = Config::load_text(&text, self.arguments).with_context(|| self.place())?;
-        if config.users_file() != self.config.borrow().users_file() {
-            bail!("security.users names another file: this needs a restart");
-        }
+        let mut config = Config::load_text(&text, self.arguments).with_context(|| self.place())?;
+        config.keep_users_of(&self.config.borrow());
         store_count::check_tenants(&config).with_context(|| self.place())?;
         let reread = self.parts_of(&config)?;
         let settings = Settings::of(&text, self.arguments)?;

@@ -22,8 +22,9 @@ pub struct Identified(RefCell<BTreeMap<ConnectionId, Entry>>);
 struct Entry {
     credential: Credential,
     door: watch::Receiver<Arc<Door>>,
-    /// The users as they were when the credential was checked last.
-    checked: Arc<Door>,
+    /// The users as they were when the credential was checked last; `None` before the first check:
+    /// a login is by the users as they were when the connection began.
+    checked: Option<Arc<Door>>,
     mailbox: Rc<Mailbox>,
     is_revoked: Rc<Cell<bool>>,
 }
@@ -37,7 +38,7 @@ impl Identified {
         (credential, door): (Credential, watch::Receiver<Arc<Door>>),
         (mailbox, is_revoked): (Rc<Mailbox>, Rc<Cell<bool>>),
     ) {
-        let checked = door.borrow().clone();
+        let checked = None;
         self.0.borrow_mut().insert(id, Entry { credential, door, checked, mailbox, is_revoked });
     }
 
@@ -62,17 +63,44 @@ impl Identified {
 impl Entry {
     fn is_good(&mut self) -> bool {
         let door = self.door.borrow();
-        let is_same = Arc::ptr_eq(&self.checked, &door);
+        let is_same = self.checked.as_ref().is_some_and(|checked| Arc::ptr_eq(checked, &door));
         // A token may end while the users stay as they are.
         let is_good = is_same && matches!(self.credential, Credential::Password { .. })
             || door.honours(&self.credential);
         if !is_same {
-            self.checked = door.clone();
+            self.checked = Some(door.clone());
         }
         if !is_good {
             self.is_revoked.set(true);
             self.mailbox.put(ToSession::Evicted);
         }
         is_good
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use postroad_security::Users;
+
+    use super::*;
+
+    #[test]
+    fn a_user_who_is_removed_between_a_connection_and_its_login_does_not_stay() {
+        let mut users = Users::default();
+        users.set("bob", "secret").unwrap();
+        // The login of ann was by the users before.
+        let (_says, door) = watch::channel(Arc::new(Door::of(users, false).unwrap()));
+        let identified = Identified::default();
+        let let_in = |number: u64, user: &str| {
+            let is_revoked = Rc::new(Cell::new(false));
+            let credential = Credential::Password { user: user.into() };
+            let ends = (Rc::default(), is_revoked.clone());
+            identified.add(ConnectionId::new(0, number), (credential, door.clone()), ends);
+            is_revoked
+        };
+        let (ann, bob) = (let_in(1, "ann"), let_in(2, "bob"));
+        identified.check();
+        assert_eq!((ann.get(), bob.get()), (true, false));
+        assert_eq!(identified.0.borrow().len(), 1);
     }
 }
