@@ -4,6 +4,8 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::PathBuf;
+use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::{ArgGroup, Args};
@@ -29,6 +31,9 @@ const WINDOW_MAX: i64 = 4096;
 
 /// Confirmations of messages that are not kept on disk; waiting for each would gain nothing.
 const WINDOW_NON_PERSISTENT: u16 = 1024;
+
+/// While no line comes the connection is kept alive this often.
+const KEPT_ALIVE_EVERY: Duration = Duration::from_secs(1);
 
 /// Arguments of `send`.
 #[derive(Debug, Args)]
@@ -148,17 +153,29 @@ struct Sender<'a> {
 }
 
 impl Sender<'_> {
-    fn send_all(&mut self, mut bodies: Bodies) -> anyhow::Result<()> {
-        while let Some(body) = bodies.next() {
-            self.send(body?)?;
-            if bodies.may_pause() {
-                self.exchange()?;
-            }
+    fn send_all(&mut self, bodies: Bodies) -> anyhow::Result<()> {
+        match bodies {
+            Bodies::Same { body, count } => (0..count).try_for_each(|_| self.send(body.clone()))?,
+            Bodies::Lines(lines) => self.send_lines(lines)?,
         }
         while !self.outstanding.is_empty() {
             self.confirmation()?;
         }
         Ok(())
+    }
+
+    /// Lines come in their own time: the broker must hear of this client meanwhile.
+    fn send_lines(&mut self, lines: Lines<std::io::Stdin>) -> anyhow::Result<()> {
+        let (says, said) = sync_channel(1);
+        std::thread::spawn(move || lines.read_to(&says));
+        loop {
+            match said.recv_timeout(KEPT_ALIVE_EVERY) {
+                Ok(bodies) => bodies.into_iter().try_for_each(|body| self.send(body?))?,
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return Ok(()),
+            }
+            self.exchange()?;
+        }
     }
 
     fn send(&mut self, body: OutgoingBody) -> anyhow::Result<()> {
@@ -241,23 +258,30 @@ impl Sender<'_> {
     }
 }
 
-/// The bodies to send, read as they are wanted.
+/// The bodies to send.
 enum Bodies {
-    Same { body: OutgoingBody, left: u64 },
-    Lines { input: BufReader<std::io::Stdin>, number: u64, as_bytes: bool },
+    Same { body: OutgoingBody, count: u64 },
+    Lines(Lines<std::io::Stdin>),
+}
+
+/// One body for each line, read as they are wanted.
+struct Lines<R> {
+    input: BufReader<R>,
+    number: u64,
+    as_bytes: bool,
 }
 
 fn bodies(arguments: &SendArguments) -> anyhow::Result<Bodies> {
     if arguments.lines {
         let input = BufReader::new(std::io::stdin());
-        return Ok(Bodies::Lines { input, number: 0, as_bytes: arguments.bytes });
+        return Ok(Bodies::Lines(Lines { input, number: 0, as_bytes: arguments.bytes }));
     }
     let (bytes, name) = match (&arguments.body, &arguments.file) {
         (Some(body), _) => (body.clone().into_bytes(), "--body".to_owned()),
         (None, Some(file)) => (read_file(file)?, file.display().to_string()),
         (None, None) => bail!("nothing to send: give --body, --file or --lines"),
     };
-    Ok(Bodies::Same { body: body(bytes, arguments.bytes, &name)?, left: arguments.count })
+    Ok(Bodies::Same { body: body(bytes, arguments.bytes, &name)?, count: arguments.count })
 }
 
 fn read_file(file: &PathBuf) -> anyhow::Result<Vec<u8>> {
@@ -285,25 +309,21 @@ fn body(bytes: Vec<u8>, as_bytes: bool, name: &str) -> anyhow::Result<OutgoingBo
     })
 }
 
-impl Bodies {
-    /// Whether the next one may let us wait, so that earlier ones should go out now.
-    fn may_pause(&self) -> bool {
-        matches!(self, Bodies::Lines { input, .. } if input.buffer().is_empty())
-    }
-}
-
-impl Iterator for Bodies {
-    type Item = anyhow::Result<OutgoingBody>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        match self {
-            Bodies::Same { body, left } => {
-                *left = left.checked_sub(1)?;
-                Some(Ok(body.clone()))
+impl<R: Read> Lines<R> {
+    /// Passes the lines on: together as far as they are at hand, as the next one may take its time.
+    /// Ends with the input, with a line that cannot be sent, or if no more are wanted.
+    fn read_to(mut self, says: &SyncSender<Vec<anyhow::Result<OutgoingBody>>>) {
+        let mut goes_on = true;
+        while goes_on {
+            let mut bodies = Vec::new();
+            while goes_on && (bodies.is_empty() || !self.input.buffer().is_empty()) {
+                self.number += 1;
+                let body = read_line(&mut self.input, self.number, self.as_bytes).transpose();
+                goes_on = matches!(body, Some(Ok(_)));
+                bodies.extend(body);
             }
-            Bodies::Lines { input, number, as_bytes } => {
-                *number += 1;
-                read_line(input, *number, *as_bytes).transpose()
+            if says.send(bodies).is_err() {
+                return;
             }
         }
     }
@@ -331,6 +351,22 @@ fn read_line(input: &mut impl BufRead, number: u64, as_bytes: bool) -> anyhow::R
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lines_at_hand_are_passed_on_together_up_to_the_first_that_cannot_be_sent() {
+        // Each part of the chain comes by a read of its own, as from a pipe.
+        let input = (&b"a\nb\n"[..]).chain(&b"c\n\xFF\nd\n"[..]).chain(&b"e\n"[..]);
+        let (says, said) = sync_channel(9);
+        Lines { input: BufReader::new(input), number: 0, as_bytes: false }.read_to(&says);
+        drop(says);
+        let text = |body: anyhow::Result<OutgoingBody>| match body {
+            Ok(OutgoingBody::Text(text)) => text,
+            other => other.unwrap_err().to_string(),
+        };
+        let parts: Vec<Vec<String>> = said.iter().map(|part| part.into_iter().map(text).collect()).collect();
+        let wrong = "line 4 is not valid UTF-8 at byte 0; use --bytes to send it as bytes";
+        assert_eq!(parts, [vec!["a", "b"], vec!["c", wrong]]);
+    }
 
     #[test]
     fn lines_become_bodies_without_their_ends() {
