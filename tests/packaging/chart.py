@@ -1,6 +1,7 @@
-"""Renders the templates of a Helm chart, as far as ours need it: values, quotes, defaults, `if`, `toYaml` and `nindent`. Anything
-else is an error."""
+"""Renders the templates of a Helm chart, as far as ours need it: values, quotes, defaults, `if`, `toYaml`, `nindent` and
+`sha256sum`. Anything else is an error."""
 
+import hashlib
 import os
 import re
 
@@ -25,6 +26,8 @@ def evaluate(expression, scope):
             value = "".join("\n" + " " * int(argument) + line for line in value.rstrip("\n").split("\n"))
         elif word == "default":
             value = value or lookup(argument, scope)
+        elif word == "sha256sum":
+            value = hashlib.sha256(value.encode()).hexdigest()
         elif word == "quote":
             value = f'"{value}"'
         else:

@@ -2,7 +2,7 @@
 
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
@@ -18,7 +18,7 @@ pub(crate) fn replace(file: &Path, text: &str) -> Result<(), UserError> {
 }
 
 /// Replaces the file's content, or makes the file. On success it is durable, with its name, and has
-/// this mode.
+/// this mode. Root leaves it to its owner, who may be the user of a service that reads it.
 ///
 /// # Errors
 /// It cannot be written; the old content is still there.
@@ -27,6 +27,10 @@ pub fn replace_file(file: &Path, text: &str, mode: u32) -> io::Result<()> {
     beside.push(".new");
     let mut new = OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(&beside)?;
     new.set_permissions(Permissions::from_mode(mode))?;
+    if let Ok(before) = std::fs::metadata(file) {
+        // Root alone can give files away; for others it is theirs already.
+        let _ = fchown(&new, Some(before.uid()), Some(before.gid()));
+    }
     new.write_all(text.as_bytes())?;
     new.sync_all()?;
     std::fs::rename(&beside, file)?;
