@@ -24,8 +24,9 @@ OPEN_BYTES_MAX = brokers.MEMORY_BYTES // 32
 BEHIND, QUEUES, UNREAD, UNREAD_BYTES, IN_HAND = 300_000, 50, 60, 16 << 10, 100
 VOLATILE_PRODUCERS, VOLATILE_SENDS = 16, 400
 # What is freed and not yet given back is within the broker's memory as a rule; this machine may be slow. And the
-# program's own file is larger than its share: 23 MiB of it are mapped then, which the system may take back.
-FREED_BYTES = 6 << 20
+# program's own file is larger than its share: 23.5 MiB of the tests' build, which is larger than a release, are
+# mapped then; the system may take them back. 68.9 to 70.3 MiB were measured.
+FREED_BYTES = 8 << 20
 # What it has allocated, without the program's file.
 ALLOCATED_BYTES = 50 << 20
 
