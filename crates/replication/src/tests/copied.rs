@@ -2,19 +2,13 @@
 
 use bytes::Bytes;
 use postroad_cluster::Index;
-use postroad_journal::{Options, Payload, Record, SimulatedDisk};
-use postroad_model::{PartitionId, Position};
+use postroad_journal::{Payload, Record, SimulatedDisk};
+use postroad_model::Position;
 
 use super::damage::open_with;
+use super::replicas::{OPTIONS, PARTITION};
 use crate::{LogWriter, Replica, ToPartition, ToWriter};
 
-const PARTITION: PartitionId = PartitionId(0);
-const OPTIONS: Options = Options {
-    segment_bytes: 16 << 10,
-    checkpoint_bytes: 24 << 10,
-    checkpoint_share: 0,
-    dead_segments_max: 2,
-};
 const TRAILING_BYTES: u64 = 64 << 10;
 /// Each has 1 KiB.
 const ROUND_RECORDS: u64 = 400;

@@ -14,9 +14,9 @@ use postroad_model::{PartitionId, Position};
 
 use crate::{LogWriter, OthersSpace, Outlet, Replica, ToPartition, ToWriter};
 
-const PARTITION: PartitionId = PartitionId(0);
+pub(super) const PARTITION: PartitionId = PartitionId(0);
 
-const OPTIONS: Options = Options {
+pub(super) const OPTIONS: Options = Options {
     segment_bytes: 16 << 10,
     checkpoint_bytes: 24 << 10,
     checkpoint_share: 0,
