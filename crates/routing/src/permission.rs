@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use postroad_model::{Action, Destination, DestinationKind, Principal};
+use postroad_model::{Action, Destination, DestinationKind, Principal, Refusal};
 
 use crate::pattern::Pattern;
 use crate::policy::DestinationPattern;
@@ -257,6 +257,25 @@ impl Grants {
                     None => pattern.name.matches(&destination.name),
                 }
         })
+    }
+
+    /// The same, with the refusal for the principal whose permissions these are.
+    ///
+    /// # Errors
+    /// [`Refusal::NotPermitted`].
+    pub fn check(
+        &self,
+        principal: &Principal,
+        action: Action,
+        destination: &Destination,
+    ) -> Result<(), Refusal> {
+        match self.permit(action, destination) {
+            true => Ok(()),
+            false => {
+                let (user, destination) = (principal.user().cloned(), destination.clone());
+                Err(Refusal::NotPermitted { user, action, destination })
+            }
+        }
     }
 
     /// Whether the action is permitted on every destination, as commands about the whole broker

@@ -10,7 +10,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::{Extension, Json};
 use data_encoding::BASE64URL_NOPAD;
 use postroad_model::{
-    Action, Delivery, Destination, EntryTag, Event, Outcome, Publish, Refusal, Sent, Settle, TransactionKey,
+    Action, Delivery, Destination, EntryTag, Event, Outcome, Publish, Sent, Settle, TransactionKey,
 };
 use postroad_node::{Attachment, ClientError, ClientOptions, Consumer, Held, LocalClient, write_message};
 use serde::{Deserialize, Serialize};
@@ -350,10 +350,7 @@ pub async fn purge(
     let queue = queue_of(&name)?;
     let client = api.client(&caller).await?;
     let there = existing(&client, &queue).await?.messages;
-    if !api.permissions().grants_of(&caller.principal).permit(Action::Manage, &queue) {
-        let user = caller.principal.user().cloned();
-        return Err(Refusal::NotPermitted { user, action: Action::Manage, destination: queue }.into());
-    }
+    api.permissions().grants_of(&caller.principal).check(&caller.principal, Action::Manage, &queue)?;
     // It consumes as the broker itself: the user need not be permitted to read.
     let client = api.0.options.clients.connect(ClientOptions::named("admin-api")).await?;
     let purged = client.run(move |local| async move { purge_some(&local, queue, there).await });

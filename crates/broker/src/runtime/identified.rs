@@ -38,8 +38,7 @@ impl Identified {
         (credential, door): (Credential, watch::Receiver<Arc<Door>>),
         (mailbox, is_revoked): (Rc<Mailbox>, Rc<Cell<bool>>),
     ) {
-        let checked = None;
-        self.0.borrow_mut().insert(id, Entry { credential, door, checked, mailbox, is_revoked });
+        self.0.borrow_mut().insert(id, Entry { credential, door, checked: None, mailbox, is_revoked });
     }
 
     /// The connection has ended.

@@ -146,13 +146,8 @@ impl Undone {
 /// The dead-letter queue of a redrive, if the caller may manage it.
 fn manages(api: &Api, caller: &Caller, record: &Record) -> Result<Destination, Problem> {
     let from = destination_of(&record.from)?;
-    match api.permissions().grants_of(&caller.principal).permit(Action::Manage, &from) {
-        true => Ok(from),
-        false => {
-            let user = caller.principal.user().cloned();
-            Err(Refusal::NotPermitted { user, action: Action::Manage, destination: from }.into())
-        }
-    }
+    api.permissions().grants_of(&caller.principal).check(&caller.principal, Action::Manage, &from)?;
+    Ok(from)
 }
 
 /// The queues that its messages may be in.

@@ -107,14 +107,7 @@ struct Caller {
 impl Caller {
     fn check_writes<'q>(&self, mut queues: impl Iterator<Item = &'q str>) -> Result<(), Refusal> {
         let grants = self.permissions.grants_of(&self.principal);
-        let refused = queues.find_map(|queue| {
-            let destination = Destination::queue(queue);
-            (!grants.permit(Action::Write, &destination)).then_some(destination)
-        });
-        refused.map_or(Ok(()), |destination| {
-            let (user, action) = (self.principal.user().cloned(), Action::Write);
-            Err(Refusal::NotPermitted { user, action, destination })
-        })
+        queues.try_for_each(|queue| grants.check(&self.principal, Action::Write, &Destination::queue(queue)))
     }
 }
 
